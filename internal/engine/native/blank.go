@@ -85,7 +85,7 @@ func launchError(err error) error {
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return err
 	case errors.Is(err, forkserver.ErrLost):
-		return e.WithHint("try again: another one is started")
+		return cove.Errorf(cove.Unavailable, "no sandbox could be started, twice: %w", err).WithRetry(time.Second)
 	case errors.Is(err, unix.EPERM), errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EUSERS), errors.Is(err, unix.EINVAL):
 		return e.WithHint("user namespaces seem to be turned off or used up; \"cove doctor\" says how to allow them")
 	case errors.Is(err, unix.EAGAIN), errors.Is(err, unix.ENOMEM):

@@ -73,6 +73,39 @@ func says(t *testing.T, e *Engine, root engine.Rootfs) {
 	}
 }
 
+// TestGuestKilled: another guest takes the place of one that ends while it begins, whether it was prewarmed or not.
+func TestGuestKilled(t *testing.T) {
+	e := open(t)
+	forkServer(t, e)
+	e.prewarmed.close()
+	for range 10 {
+		ctx, stop := context.WithCancel(t.Context())
+		var killing sync.WaitGroup
+		killing.Go(func() {
+			for ctx.Err() == nil {
+				names, _ := e.hierarchy.List()
+				for _, name := range names {
+					if g := e.hierarchy.Group(name); !g.Empty() {
+						g.Kill()
+						return
+					}
+				}
+			}
+		})
+		sb, err := e.Prepare(ctx, engine.Template{
+			ID: cove.NewSandboxID(), Shape: cove.Shape{Limits: limits, User: cove.CodeUser},
+			Rootfs: engine.Rootfs{Kind: engine.RootfsHost}, Network: cove.NetworkNone,
+		})
+		if err != nil {
+			t.Error(err)
+		} else if err := sb.Destroy(ctx); err != nil {
+			t.Error(err)
+		}
+		stop()
+		killing.Wait()
+	}
+}
+
 // TestForkServerOutlivesCallers: callers that leave while their sandboxes begin end nothing but those. What each has of
 // a control group is killed with it, and the fork server is never in one.
 func TestForkServerOutlivesCallers(t *testing.T) {
