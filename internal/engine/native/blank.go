@@ -95,6 +95,12 @@ func launchError(err error) error {
 	return e.WithHint("run \"cove doctor\"")
 }
 
+// died reports whether an error is the end of a guest, and not its answer.
+func died(err error) bool {
+	_, answered := errors.AsType[*guest.Failure](err)
+	return cove.ErrorCode(err) == cove.Unavailable && !answered
+}
+
 func (b *blank) alive() bool {
 	select {
 	case <-b.client.Done():

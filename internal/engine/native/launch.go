@@ -51,12 +51,6 @@ func (s *sandbox) bury() error {
 	return err
 }
 
-// died reports whether an error is the end of a guest, and not its answer.
-func died(err error) bool {
-	_, answered := errors.AsType[*guest.Failure](err)
-	return cove.ErrorCode(err) == cove.Unavailable && !answered
-}
-
 // build has a blank build the sandbox.
 func (s *sandbox) build(ctx context.Context, b *blank) (err error) {
 	if b.self != nil {
