@@ -288,3 +288,26 @@ func TestNeverInTheGroup(t *testing.T) {
 		p.Wait()
 	}
 }
+
+// TestOwner: the user of a spec owns the namespaces, and the fork server is itself again for the next ones.
+func TestOwner(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: other users")
+	}
+	server := launch(t)
+	for _, want := range []int{100_001, 0, 100_002, 100_001} {
+		p := start(t, server, Spec{As: want, Namespaces: apart.Namespaces})
+		p.answers(t)
+		ns, err := os.Open(fmt.Sprintf("/proc/%d/ns/user", p.PID()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer ns.Close()
+		const ownerOf = 0xb704 // NS_GET_OWNER_UID, of nsfs.h
+		if got, err := unix.IoctlGetUint32(int(ns.Fd()), ownerOf); err != nil || int(got) != want {
+			t.Errorf("the namespace is of the user %d, %v; want %d", got, err, want)
+		}
+		p.Close()
+		p.Wait()
+	}
+}
