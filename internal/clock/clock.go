@@ -6,7 +6,11 @@
 // timers; [Clock.Now] is for people.
 package clock
 
-import "time"
+import (
+	"context"
+	"errors"
+	"time"
+)
 
 // Clock tells time and waits.
 type Clock interface {
@@ -52,6 +56,29 @@ func (t *Timer) Stop() bool { return t.stop() }
 
 // Reset makes the timer fire after d from now and reports whether it was pending.
 func (t *Timer) Reset(d time.Duration) bool { return t.reset(d) }
+
+// ErrLate is the error of [Await] for what is not done in time.
+var ErrLate = errors.New("its time is up")
+
+// Await waits until done is closed, for as long as ctx and a timer allow; a nil late is no timer. What is done counts,
+// be the time up as well: select takes either of two that are ready, and after a pause of this process both may be.
+// Errors: ErrLate, and the cause of the end of ctx.
+func Await(ctx context.Context, done <-chan struct{}, late <-chan time.Time) (err error) {
+	select {
+	case <-done:
+		return nil
+	case <-late:
+		err = ErrLate
+	case <-ctx.Done():
+		err = context.Cause(ctx)
+	}
+	select {
+	case <-done:
+		return nil
+	default:
+		return err
+	}
+}
 
 // Real returns the machine's clock. Its monotonic reading stands still while the machine sleeps, like every Go timer,
 // so a sleep is not charged to a timeout.

@@ -1,6 +1,8 @@
 package clock
 
 import (
+	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -25,5 +27,27 @@ func TestReal(t *testing.T) {
 	}
 	if c.NewTimer(time.Hour).Stop() != true {
 		t.Error("a pending timer was not pending")
+	}
+}
+
+// TestAwait: what is done counts, however late it is looked at.
+func TestAwait(t *testing.T) {
+	gone, cancel := context.WithCancelCause(t.Context())
+	cause := errors.New("gone")
+	cancel(cause)
+	done := make(chan struct{})
+	if err := Await(t.Context(), done, time.After(0)); err != ErrLate {
+		t.Errorf("in time for nothing: %v", err)
+	}
+	if err := Await(gone, done, nil); err != cause {
+		t.Errorf("with a context that has ended: %v", err)
+	}
+	close(done)
+	fired := make(chan time.Time)
+	close(fired)
+	for range 100 {
+		if err := Await(gone, done, fired); err != nil {
+			t.Fatalf("what is done: %v", err)
+		}
 	}
 }

@@ -268,6 +268,7 @@ func (e *execution) run(ctx context.Context, begun func() error) (Result, error)
 	if err != nil {
 		return Result{}, e.excuse(err)
 	}
+	e.executions.trials.worked(e.engine, e.executions.o.Clock.Monotonic())
 	next := e.executions.o.Clock.AfterFunc(refillAfter, e.executions.Pool.kept.Wake)
 	defer next.Stop() // discard does it
 	outcome := e.attend(ctx, p)

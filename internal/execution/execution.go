@@ -164,6 +164,23 @@ func (e *execution) currentRoute() egress.Route {
 type trials struct {
 	mu   sync.Mutex
 	last map[string]*trial
+	work map[string]clock.Instant // when a program was last started for a caller
+}
+
+// worked notes that an engine has just made a sandbox for a caller, and that a program was started in it.
+func (ts *trials) worked(eng engine.Engine, now clock.Instant) {
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	ts.work[eng.Name()] = now
+}
+
+// workedSince reports whether an engine has worked for a caller since a trial began. It answers then, slowly as a trial
+// may be on a busy machine.
+func (ts *trials) workedSince(eng engine.Engine, began clock.Instant) bool {
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	at, ok := ts.work[eng.Name()]
+	return ok && at >= began
 }
 
 // trial is one attempt to use an engine.

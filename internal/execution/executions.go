@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/clock"
 	"github.com/cove-sandbox/cove/internal/egress"
 	"github.com/cove-sandbox/cove/internal/egress/model"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
@@ -23,7 +24,7 @@ func New(o Options) *Executions {
 		queue: newQueue(newLine(o.MaxConcurrent, o.MaxQueued, o.MaxComputing, o.Processors), o.MaxWait, o.Grants,
 			o.Clock),
 		running: map[cove.ExecutionID]*execution{}, outcomes: newOutcomes(o.Store, o.Log),
-		texts: newTexts(), trials: trials{last: map[string]*trial{}},
+		texts: newTexts(), trials: trials{last: map[string]*trial{}, work: map[string]clock.Instant{}},
 		born: o.Clock.Now(), began: o.Clock.Monotonic(),
 	}
 	kept := o.Pool

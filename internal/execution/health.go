@@ -2,9 +2,11 @@ package execution
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/clock"
 	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/engine/provision"
 )
@@ -20,14 +22,14 @@ func (x *Executions) Health(ctx context.Context) map[string]string {
 	health := x.o.Engines.Health()
 	for _, eng := range x.o.Engines.Opened() {
 		t := x.trials.of(x, eng)
-		select {
-		case <-t.done:
-			if t.err != nil {
-				health[eng.Name()] = t.err.Error()
-			}
-		case <-x.o.Clock.After(trialPatience - min(trialPatience, x.o.Clock.Since(t.began))):
+		err := clock.Await(ctx, t.done, x.o.Clock.After(trialPatience-min(trialPatience, x.o.Clock.Since(t.began))))
+		switch {
+		case err == nil && t.err != nil:
+			health[eng.Name()] = t.err.Error()
+		case err == nil, x.trials.workedSince(eng, t.began):
+		case errors.Is(err, clock.ErrLate):
 			health[eng.Name()] = "it does not answer"
-		case <-ctx.Done():
+		default:
 			health[eng.Name()] = "it has not answered yet"
 		}
 	}

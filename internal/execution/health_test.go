@@ -4,9 +4,11 @@ import (
 	"errors"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/cove-sandbox/cove/internal/clock"
 	"github.com/cove-sandbox/cove/internal/clock/clocktest"
 	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/engine/enginetest/fake"
@@ -60,5 +62,36 @@ func TestHealth(t *testing.T) {
 	manual.Advance(3 * time.Second)
 	if got := <-hung; got != "it does not answer" {
 		t.Errorf("an engine that hangs: %q", got)
+	}
+}
+
+// later is the real clock, by which everything began some time before.
+type later struct {
+	clock.Clock
+	by atomic.Int64
+}
+
+func (l *later) Since(t clock.Instant) time.Duration {
+	return l.Clock.Since(t) + time.Duration(l.by.Load())
+}
+
+// TestHealthOfAnIdleServer: the result of a trial counts for as long as it is the last one, by the real clock as well.
+func TestHealthOfAnIdleServer(t *testing.T) {
+	caps := fake.New(fake.Options{}).Capabilities()
+	caps.OwnImages = false
+	eng, clk := fake.New(fake.Options{Capabilities: &caps}), &later{Clock: clock.Real()}
+	h := newHouse(t, untilKilled, func(o *execution.Options) {
+		o.Clock = clk
+		o.Engines = engine.NewSet("fake", engine.Source{Name: "fake",
+			Open: func() (engine.Engine, error) { return eng, nil }})
+	})
+	if err := h.Open(); err != nil {
+		t.Fatal(err)
+	}
+	for range 100 {
+		if got := h.Health(t.Context())["fake"]; got != "ok" {
+			t.Fatalf("an idle server that works: %q", got)
+		}
+		clk.by.Store(int64(5 * time.Second)) // the first answer came from a new trial
 	}
 }

@@ -42,7 +42,7 @@ func (q *queue) enter(ctx context.Context, who cove.Principal, timeout time.Dura
 	case <-t.given:
 		q.began(q.clock.Since(joined))
 		return t, nil
-	case <-timeUp.C:
+	case <-timeUp.C: // either: expire finds a place that was given
 		if err := q.expire(t, patience); err != nil {
 			return nil, err
 		}

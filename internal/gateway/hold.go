@@ -256,8 +256,7 @@ func (h *holds) ask(ctx context.Context, r policy.Request, v policy.Verdict, alo
 	}()
 	timer := h.clock.NewTimer(h.patience)
 	defer timer.Stop()
-	select {
-	case a := <-held.answer:
+	follow := func(a answer) policy.Verdict {
 		switch {
 		case a == rejudge && alone:
 			return deny("the policy has changed while approval was asked for; try again")
@@ -265,8 +264,17 @@ func (h *holds) ask(ctx context.Context, r policy.Request, v policy.Verdict, alo
 			return h.Decide(ctx, r)
 		}
 		return settle(a == allowed)
-	case <-timer.C:
-		return deny(fmt.Sprintf("approval was asked for, and no answer came within %s", h.patience))
+	}
+	select {
+	case a := <-held.answer:
+		return follow(a)
+	case <-timer.C: // either: an answer that is there counts
+		select {
+		case a := <-held.answer:
+			return follow(a)
+		default:
+			return deny(fmt.Sprintf("approval was asked for, and no answer came within %s", h.patience))
+		}
 	case <-ctx.Done():
 		if now := h.decider.judge(r); !alone && now.Action == policy.Deny {
 			return now // the request was cut for that reason

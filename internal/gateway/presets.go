@@ -1,9 +1,11 @@
 package gateway
 
 import (
+	"context"
 	"sync"
 	"time"
 
+	"github.com/cove-sandbox/cove/internal/clock"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 )
 
@@ -68,9 +70,7 @@ func (x *presetIndex) of(h policy.Host, port uint16) string {
 		if name != "" || changed == nil {
 			return name
 		}
-		select {
-		case <-changed:
-		case <-late.C:
+		if clock.Await(context.Background(), changed, late.C) != nil {
 			return ""
 		}
 	}

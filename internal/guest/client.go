@@ -10,6 +10,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/cove-sandbox/cove/internal/clock"
 )
 
 // ErrClosed is returned by calls after the connection has ended cleanly.
@@ -281,9 +283,7 @@ func (c *Client) sendRequest(ctx context.Context, id uint32, op Op, params any, 
 	sent := make(chan struct{})
 	defer close(sent)
 	stop := context.AfterFunc(ctx, func() {
-		select {
-		case <-sent:
-		case <-time.After(writeGrace):
+		if clock.Await(context.Background(), sent, time.After(writeGrace)) != nil {
 			c.link.Close()
 		}
 	})

@@ -72,7 +72,8 @@ func statusOf(err error) int {
 	return http.StatusInternalServerError
 }
 
-// hidden are the codes whose messages speak of the server's insides; only the owner and the log see them.
+// hidden are the codes whose messages speak of the server's insides; only the owner and the log see them. An error that
+// says when to ask again is meant for every caller.
 var hidden = map[cove.Code]string{
 	cove.Internal:    "the server failed",
 	cove.Corrupt:     "stored state cannot be read",
@@ -83,7 +84,7 @@ var hidden = map[cove.Code]string{
 // body returns the description of err for the caller of ex.
 func body(ex *exchange, err error) api.Error {
 	b := api.Error{Code: string(cove.ErrorCode(err)), RequestID: ex.id}
-	if general, hide := hidden[cove.Code(b.Code)]; hide && !ex.who.IsOwner() {
+	if general, hide := hidden[cove.Code(b.Code)]; hide && !ex.who.IsOwner() && cove.ErrorRetry(err) == 0 {
 		b.Error, b.Hint = general, "the server's log has the reason, under this request id"
 	} else {
 		b.Error, b.Hint = cove.ErrorMessage(err), cove.ErrorHint(err)

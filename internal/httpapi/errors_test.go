@@ -8,6 +8,7 @@ import (
 	"io"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
@@ -86,6 +87,18 @@ func TestErrorsHideTheServersInsides(t *testing.T) {
 	}
 	if !strings.Contains(h.log.String(), "/root/secret") {
 		t.Error("the log does not have the cause")
+	}
+}
+
+// TestErrorsThatPassAreNamed: a stranger who is told when to ask again is told what failed.
+func TestErrorsThatPassAreNamed(t *testing.T) {
+	h := start(t, nil)
+	h.fake.do = fails(cove.Errorf(cove.Unavailable, "no sandbox could be started").WithRetry(2 * time.Second))
+	for _, path := range []string{"/execute", "/execute/stream"} {
+		r := h.post(path, snippet)
+		if e := r.error(t); e.Error != "no sandbox could be started (try again in 2s)" || r.Header.Get("Retry-After") != "2" {
+			t.Errorf("%s: %q, Retry-After %q", path, e.Error, r.Header.Get("Retry-After"))
+		}
 	}
 }
 

@@ -129,7 +129,7 @@ func (l *strictListener) accept() {
 		c, err := l.Listener.Accept()
 		if temporary, ok := err.(interface{ Temporary() bool }); ok && temporary.Temporary() {
 			select { // out of descriptors: wait until others are closed
-			case <-time.After(50 * time.Millisecond):
+			case <-time.After(50 * time.Millisecond): // either: Accept fails then
 				continue
 			case <-l.closed:
 				return

@@ -13,6 +13,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/agent"
 	"github.com/cove-sandbox/cove/internal/agent/settle"
 	"github.com/cove-sandbox/cove/internal/egress/approval"
+	"github.com/cove-sandbox/cove/internal/engine/process"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 	"github.com/cove-sandbox/cove/internal/store"
 	"github.com/cove-sandbox/cove/message"
@@ -150,9 +151,11 @@ func (l *live) attend(deadline time.Time) (ending, error) {
 			}
 		case <-l.process.Exited():
 			over = true
-		case <-timer.C:
-			e.limit = cove.LimitTimeout
-			l.kill()
+		case <-timer.C: // either: what has ended is not overdue
+			if over = !process.Overdue(l.process.Exited(), clock.Now().Sub(deadline)); !over {
+				e.limit = cove.LimitTimeout
+				l.kill()
+			}
 		case err := <-broken:
 			if cove.ErrorCode(err) == cove.LimitReached {
 				e.limit = cove.LimitOutput

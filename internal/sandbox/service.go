@@ -211,6 +211,9 @@ func (v serviceRunner) awaitReady(ctx context.Context, of readiness, program *se
 		case <-program.Exited():
 		case <-v.o.Clock.After(of.pause()):
 		case <-late.Done():
+			if program.Ended() {
+				continue
+			}
 			if ctx.Err() != nil {
 				return cove.Errorf(cove.Canceled, "the service %s was not ready yet: %w", of.service.Name, context.Cause(ctx))
 			}

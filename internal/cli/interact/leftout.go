@@ -16,6 +16,7 @@ import (
 	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/cli/session"
 	"github.com/cove-sandbox/cove/internal/cli/ui"
+	"github.com/cove-sandbox/cove/internal/clock"
 	"github.com/cove-sandbox/cove/internal/git/folder"
 )
 
@@ -105,9 +106,7 @@ func (l *LeftOut) Lines(made *api.SandboxRepository) []string {
 	if l.ready == nil {
 		return nil
 	}
-	select {
-	case <-l.ready:
-	case <-time.After(patience):
+	if clock.Await(context.Background(), l.ready, time.After(patience)) != nil {
 		return []string{unseen(l.asked)}
 	}
 	switch {

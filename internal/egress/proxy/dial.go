@@ -208,7 +208,7 @@ func (d *Direct) race(ctx context.Context, addresses []netip.Addr, port uint16) 
 			} else if pending == 0 {
 				return nil, failure
 			}
-		case <-stagger.C:
+		case <-stagger.C: // either: the next round has the other
 			if begun < len(addresses) {
 				next()
 				stagger.Reset(pause)

@@ -47,7 +47,7 @@ func (c *patientConn) wait() error {
 			due = time.After(time.Until(deadline))
 		}
 		select {
-		case <-limit.C:
+		case <-limit.C: // either: a change moves no limit
 			return io.EOF
 		case <-due:
 		case <-changed:

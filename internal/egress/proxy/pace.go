@@ -56,7 +56,7 @@ func (c *pacedConn) wait(l *rate.Limiter, bytes int) error {
 	timer := time.NewTimer(delay)
 	defer timer.Stop()
 	select {
-	case <-timer.C:
+	case <-timer.C: // either: the next call sees that it is closed
 		return nil
 	case <-c.closed:
 		return net.ErrClosed

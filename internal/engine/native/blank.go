@@ -28,11 +28,11 @@ type blank struct {
 	releaseIDs func()
 	group      *cgroup.Group
 	client     *guest.Client
-	online     bool               // has planNetwork done
-	begun      guest.Begin        // what it has been told
-	tasks      int64              // threads of the guest itself
-	adopted    bool               // PID 1 is not a child of this process
-	process    forkserver.Process // PID 1; nil if adopted
+	online     bool                // has planNetwork done
+	begun      guest.Begin         // what it has been told
+	tasks      int64               // threads of the guest itself
+	adopted    bool                // PID 1 is not a child of this process
+	process    *forkserver.Process // PID 1; nil if adopted
 
 	// Of one for a detached sandbox: its own instance, until its sandbox has a record, and the lock on its id range, until
 	// the guest holds it.
@@ -85,7 +85,7 @@ func launchError(err error) error {
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return err
 	case errors.Is(err, forkserver.ErrLost):
-		return e.WithHint("try again: another one is started")
+		return cove.Errorf(cove.Unavailable, "no sandbox could be started, twice: %w", err).WithRetry(time.Second)
 	case errors.Is(err, unix.EPERM), errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EUSERS), errors.Is(err, unix.EINVAL):
 		return e.WithHint("user namespaces seem to be turned off or used up; \"cove doctor\" says how to allow them")
 	case errors.Is(err, unix.EAGAIN), errors.Is(err, unix.ENOMEM):
@@ -93,6 +93,12 @@ func launchError(err error) error {
 			WithHint("wait for sandboxes to end")
 	}
 	return e.WithHint("run \"cove doctor\"")
+}
+
+// died reports whether an error is the end of a guest, and not its answer.
+func died(err error) bool {
+	_, answered := errors.AsType[*guest.Failure](err)
+	return cove.ErrorCode(err) == cove.Unavailable && !answered
 }
 
 func (b *blank) alive() bool {

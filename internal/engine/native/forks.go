@@ -32,10 +32,10 @@ type forks struct {
 
 var guestEnv = forkserver.Env
 
-// The time between two starts of a fork server doubles while none lives for long.
+// The time between two starts of a fork server doubles while they fail. What they lack of the machine may come back.
 const (
 	firstForksPause = time.Second
-	lastForksPause  = 5 * time.Minute
+	lastForksPause  = 15 * time.Second
 )
 
 // begin has a fork server run until close.
@@ -50,12 +50,11 @@ func (f *forks) begin() {
 	})
 }
 
-// run has another fork server take the place of one that has gone: at once, unless it has hardly lived.
+// run has another fork server take the place of one that has gone, at once.
 func (f *forks) run(ctx context.Context) {
-	for pause := firstForksPause; ctx.Err() == nil; {
-		began := time.Now()
-		f.serve(ctx)
-		if time.Since(began) > pause {
+	pause := firstForksPause
+	for ctx.Err() == nil {
+		if f.serve(ctx) {
 			pause = firstForksPause
 			continue
 		}
@@ -68,15 +67,15 @@ func (f *forks) run(ctx context.Context) {
 	}
 }
 
-// serve runs one fork server to its end.
-func (f *forks) serve(ctx context.Context) {
+// serve runs one fork server to its end, and reports whether it could be started.
+func (f *forks) serve(ctx context.Context) bool {
 	c, err := f.launch(ctx)
 	if err != nil {
 		if ctx.Err() == nil {
 			f.log.Warn("a fork server cannot be started", "error", err)
 		}
 		f.set(nil, err)
-		return
+		return false
 	}
 	f.set(c, nil)
 	select {
@@ -86,6 +85,7 @@ func (f *forks) serve(ctx context.Context) {
 	}
 	f.set(nil, nil)
 	c.Close()
+	return true
 }
 
 func (f *forks) launch(ctx context.Context) (*forkserver.Client, error) {
@@ -144,7 +144,7 @@ func (f *forks) close() {
 
 // fork starts an executor.
 func (f *forks) fork(ctx context.Context, s forkserver.Spec, door cgroup.Door,
-	files ...*os.File) (forkserver.Process, error) {
+	files ...*os.File) (*forkserver.Process, error) {
 	for {
 		c, err := f.server(ctx)
 		if err != nil {

@@ -21,17 +21,18 @@ import (
 )
 
 // launch takes a blank and has it build the sandbox. A prewarmed guest may have died while it waited, which can show
-// only now: then another one takes its place. On error the caller destroys s.
+// only now: then another one takes its place, and once in that of a new guest. On error the caller destroys s.
 func (s *sandbox) launch(ctx context.Context) error {
-	for {
+	for again := true; ; {
 		b, prewarmed, err := s.engine.takeBlank(ctx, s.template)
 		if err != nil {
 			return err
 		}
-		if err = s.build(ctx, b); err == nil || !prewarmed || !died(err) || ctx.Err() != nil {
+		if err = s.build(ctx, b); err == nil || !prewarmed && !again || !died(err) || ctx.Err() != nil {
 			return err
 		}
-		s.engine.o.Log.Warn("a prewarmed guest has died, and another one takes its place", "error", cove.ErrorMessage(err))
+		again = prewarmed && again
+		s.engine.o.Log.Warn("a guest has died, and another one takes its place", "error", cove.ErrorMessage(err))
 		if err := s.bury(); err != nil {
 			return err
 		}
@@ -48,12 +49,6 @@ func (s *sandbox) bury() error {
 		s.blank, s.keep = nil, nil
 	}
 	return err
-}
-
-// died reports whether an error is the end of a guest, and not its answer.
-func died(err error) bool {
-	_, answered := errors.AsType[*guest.Failure](err)
-	return cove.ErrorCode(err) == cove.Unavailable && !answered
 }
 
 // build has a blank build the sandbox.

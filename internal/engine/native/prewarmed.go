@@ -4,11 +4,9 @@ package native
 
 import (
 	"context"
-	"errors"
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/engine"
-	"github.com/cove-sandbox/cove/internal/linux/forkserver"
 	"github.com/cove-sandbox/cove/internal/prewarm"
 )
 
@@ -68,7 +66,7 @@ func (e *Engine) takeBlank(ctx context.Context, t engine.Template) (b *blank, pr
 	return b, false, err
 }
 
-// start makes a blank, and another one where the fork server has ended meanwhile.
+// start makes a blank, and another one where that or the fork server has ended meanwhile.
 func (e *Engine) start(ctx context.Context, u cove.User, online, detached bool) (*blank, error) {
 	begin := func() (*blank, error) {
 		if detached {
@@ -77,7 +75,7 @@ func (e *Engine) start(ctx context.Context, u cove.User, online, detached bool) 
 		return e.newBlank(ctx, u, online, e.groupName(), e.ranges)
 	}
 	b, err := begin()
-	if errors.Is(err, forkserver.ErrLost) {
+	if err != nil && died(err) && ctx.Err() == nil {
 		return begin()
 	}
 	return b, err

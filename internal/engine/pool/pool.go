@@ -418,7 +418,7 @@ func (p *Pool) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-p.wake:
-		case <-timer.C:
+		case <-timer.C: // either: the next round has the other
 			timer.Reset(look)
 			p.measure(ctx)
 			p.trim()

@@ -145,20 +145,34 @@ const smallestBuffer = guest.MaxChunk / 8
 // Await waits until the program has ended, for as long as limit at most; 0 is no limit. On error the program runs on.
 // Errors: ErrTimeout, and the cause of the end of ctx.
 func (p *Process) Await(ctx context.Context, limit time.Duration) error {
+	began := p.clock.Monotonic()
 	var timeUp <-chan time.Time
 	if limit > 0 {
 		timer := p.clock.NewTimer(limit)
 		defer timer.Stop()
 		timeUp = timer.C
 	}
-	select {
-	case <-p.Exited():
-		return nil
-	case <-timeUp:
-		return ErrTimeout
-	case <-ctx.Done():
-		return context.Cause(ctx)
+	err := clock.Await(ctx, p.Exited(), timeUp)
+	if !errors.Is(err, clock.ErrLate) {
+		return err
 	}
+	if Overdue(p.Exited(), p.clock.Since(began)-limit) {
+		return ErrTimeout
+	}
+	return nil
+}
+
+// tardy is how late a timer fires only in a process that has been stopped, or is on a very busy machine.
+const tardy = 100 * time.Millisecond
+
+// Overdue reports whether a program runs on whose time was up so long ago. Where this process has noticed that late,
+// the program may have ended in time, and its end is still to be read: it gets Grace.
+func Overdue(exited <-chan struct{}, since time.Duration) bool {
+	patience := Grace
+	if since < tardy {
+		patience = 0
+	}
+	return clock.Await(context.Background(), exited, time.After(patience)) != nil
 }
 
 // Signal sends a signal to the program's process group. Errors: those of the guest.

@@ -16,6 +16,7 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/clock"
+	"github.com/cove-sandbox/cove/internal/clock/clocktest"
 	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/engine/enginetest/fake"
 	"github.com/cove-sandbox/cove/internal/engine/process"
@@ -308,5 +309,27 @@ func TestLimit(t *testing.T) {
 		if got := c.o.Limit(c.stats); got != c.want {
 			t.Errorf("%+v with %+v was ended by %q, want %q", c.o, c.stats, got, c.want)
 		}
+	}
+}
+
+// TestEndedInTime: a program whose end is read late, since this process was stopped meanwhile, has not run too long.
+func TestEndedInTime(t *testing.T) {
+	l := newLab(t)
+	manual := clocktest.NewManual(time.Now())
+	p, err := process.Start(t.Context(), l.sandbox, manual, script("read line; exit 3"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Copy(nil, nil, nil)
+	awaited := make(chan error)
+	go func() { awaited <- p.Await(t.Context(), 3*time.Second) }()
+	manual.BlockUntil(1)
+	manual.Advance(15 * time.Second)
+	p.Feed(strings.NewReader("\n"))
+	if err := <-awaited; err != nil {
+		t.Errorf("an end that was to be read when its time was up: %v", err)
+	}
+	if o := p.Wait(); o.Code != 3 {
+		t.Errorf("ended with %+v", o)
 	}
 }

@@ -177,8 +177,9 @@ func (g *Group) Limits() (Limits, error) {
 	return l, errors.Join(errs...)
 }
 
-// A Door is where processes start in a group: Dir on version 2, for CLONE_INTO_CGROUP, and Tasks on version 1, by which
-// the thread that starts them enters the group before.
+// A Door is where processes start in a group: Dir on version 2, for CLONE_INTO_CGROUP, and Tasks on version 1, to which
+// a new process writes "0" before all else. Were a thread of its parent's to do that, all of the parent would count as
+// of the group, for Kill and Freeze as well.
 type Door struct {
 	Dir   *os.File
 	Tasks []*os.File

@@ -3,10 +3,10 @@
 // Package cgroup makes, limits, measures and removes control groups, on the unified hierarchy (version 2) and on the
 // separate ones (version 1, hybrid).
 //
-// Moving a running process into a group costs an RCU grace period, many milliseconds, so this package never moves one
-// on the way to a start. On version 2 a process starts in its group (CLONE_INTO_CGROUP). On version 1 the starting
-// thread has entered the group before; see [Door]. The package is its own instead of
-// opencontainers/cgroups for these two ways of starting: a sandbox's cold start depends on them.
+// Moving another process into a group costs an RCU grace period, many milliseconds, so this package never moves one on
+// the way to a start. On version 2 a process starts in its group (CLONE_INTO_CGROUP). On version 1 it enters the group
+// itself, for which the kernel does not wait, before it does anything else; see [Door]. The package is its own instead
+// of opencontainers/cgroups for these two ways of starting: a sandbox's cold start depends on them.
 package cgroup
 
 import (

@@ -35,7 +35,7 @@ func start(t *testing.T) (*Client, chan ending) {
 	}
 	defer null.Close()
 	n := int(null.Fd())
-	pid, err := Clone(0, -1, [4]int{n, n, n, int(theirs.Fd())})
+	pid, err := Clone(0, -1, nil, [4]int{n, n, n, int(theirs.Fd())})
 	theirs.Close()
 	if err != nil {
 		t.Fatal(err)

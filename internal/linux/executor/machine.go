@@ -94,6 +94,7 @@ func at(c *control, address uint64) unsafe.Pointer {
 //go:nosplit
 //go:norace
 func live(c *control) {
+	enter(c)
 	call(unix.SYS_SETSID, 0, 0, 0, 0, 0, 0)
 	for i := uintptr(0); i < 4; i++ {
 		fd := *(*int32)(unsafe.Add(unsafe.Pointer(&c.files), 4*i))
@@ -119,6 +120,21 @@ func live(c *control) {
 	dropTemporary()
 	for {
 		wait(c)
+	}
+}
+
+// enter puts the executor into the groups whose files it has been given. A process that moves itself is not waited for;
+// one that another process moves is, for an RCU grace period.
+//
+//go:nosplit
+//go:norace
+func enter(c *control) {
+	c.info[0] = '0' // itself
+	for i := uintptr(0); i < uintptr(c.givenN); i++ {
+		fd := *(*int32)(unsafe.Add(unsafe.Pointer(&c.given), 4*i))
+		if _, errno := call(unix.SYS_WRITE, uintptr(fd), addr(c, unsafe.Pointer(&c.info)), 1, 0, 0, 0); errno != 0 {
+			exit(errno)
+		}
 	}
 }
 

@@ -148,7 +148,7 @@ func (c *Client) Close() {
 
 // Fork has an executor started within the context, in the group of the door, with its four files. It is a child of the
 // fork server's. The error is an *Error.
-func (c *Client) Fork(ctx context.Context, s Spec, door cgroup.Door, files ...*os.File) (Process, error) {
+func (c *Client) Fork(ctx context.Context, s Spec, door cgroup.Door, files ...*os.File) (*Process, error) {
 	ch := make(chan answer, 1)
 	c.mu.Lock()
 	if c.pending == nil {
@@ -184,7 +184,7 @@ func (c *Client) Fork(ctx context.Context, s Spec, door cgroup.Door, files ...*o
 	}
 }
 
-func (c *Client) started(a answer, ok bool) (Process, error) {
+func (c *Client) started(a answer, ok bool) (*Process, error) {
 	switch {
 	case !ok:
 		return nil, &Error{Op: OpFork, Cause: ErrLost}
@@ -197,7 +197,7 @@ func (c *Client) started(a answer, ok bool) (Process, error) {
 		c.send(request{Collect: a.PID}, nil)
 		return nil, failed(OpFork, os.NewSyscallError("pidfd_open", err))
 	}
-	return &grandchild{pid: a.PID, handle: os.NewFile(uintptr(fd), "process"), server: c}, nil
+	return &Process{pid: a.PID, handle: os.NewFile(uintptr(fd), "process"), server: c}, nil
 }
 
 // send writes a request. After a part of one, the connection is of no use.
@@ -214,17 +214,18 @@ func (c *Client) send(r request, fds []int) error {
 	return err
 }
 
-// grandchild is a process that a fork server has started, and collects when it is told to.
-type grandchild struct {
+// Process is a process that a fork server has started. It keeps its id until Wait, which is called once, has returned.
+// Kill returns os.ErrProcessDone afterwards.
+type Process struct {
 	pid    int
 	handle *os.File // pidfd
 	server *Client
 }
 
-func (g *grandchild) PID() int { return g.pid }
+func (p *Process) PID() int { return p.pid }
 
-func (g *grandchild) Kill() error {
-	conn, err := g.handle.SyscallConn()
+func (p *Process) Kill() error {
+	conn, err := p.handle.SyscallConn()
 	if err != nil {
 		return os.ErrProcessDone
 	}
@@ -235,12 +236,12 @@ func (g *grandchild) Kill() error {
 	return err
 }
 
-func (g *grandchild) Wait() error {
-	defer g.handle.Close()
-	ended := []unix.PollFd{{Fd: int32(g.handle.Fd()), Events: unix.POLLIN}}
+func (p *Process) Wait() error {
+	defer p.handle.Close()
+	ended := []unix.PollFd{{Fd: int32(p.handle.Fd()), Events: unix.POLLIN}}
 	for {
 		if _, err := unix.Poll(ended, -1); err != unix.EINTR {
-			g.server.send(request{Collect: g.pid}, nil)
+			p.server.send(request{Collect: p.pid}, nil)
 			return os.NewSyscallError("poll", err)
 		}
 	}

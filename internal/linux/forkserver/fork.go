@@ -59,70 +59,22 @@ func failed(op Op, err error) *Error {
 	return e
 }
 
-// Process is a process that has been started. It keeps its id until Wait, which is called once, has returned. Kill
-// returns os.ErrProcessDone afterwards.
-type Process interface {
-	PID() int
-	Kill() error
-	Wait() error
-}
-
-// spawn starts a process whose mounts come from a namespace, or from that of this process if it is nil.
-func spawn(s Spec, door cgroup.Door, files []*os.File, mounts *os.File) (Process, error) {
-	p, err := fork(s, door, files, mounts)
-	if err != nil {
-		return nil, err
-	}
-	return child{p}, nil
-}
-
-type child struct{ process *os.Process }
-
-func (c child) PID() int    { return c.process.Pid }
-func (c child) Kill() error { return c.process.Kill() }
-func (c child) Wait() error { _, err := c.process.Wait(); return err }
-
-func fork(s Spec, door cgroup.Door, files []*os.File, mounts *os.File) (p *os.Process, err error) {
-	start := func() {
-		if p, err = forkExecutor(s.Namespaces, door, files); err != nil {
-			err = failed(OpFork, err)
+// fork forks an executor from the calling thread, which is the user of the spec for as long: the kernel counts for the
+// one who makes namespaces. The executor enters the groups of version 1 by itself, before it takes a script: were a
+// thread of this process in them for the fork, all of the process would count among those to kill or to freeze.
+// A lost error says that the thread could not become itself again, and is of no further use.
+func fork(s Spec, door cgroup.Door, files []*os.File) (p *os.Process, err *Error, lost error) {
+	if own := os.Geteuid(); s.As != own {
+		if became := becomeUser(s.As); became != nil {
+			return nil, failed(OpBecome, became), nil
 		}
+		defer func() { lost = becomeUser(own) }()
 	}
-	other := s.As != os.Geteuid()
-	if door.Dir != nil && !other && mounts == nil {
-		start()
-		return p, err
+	p, failure := forkExecutor(s.Namespaces, door, files)
+	if failure != nil {
+		return nil, failed(OpFork, failure), nil
 	}
-	done := make(chan int)
-	go OnOwnThread(func() {
-		defer func() { done <- unix.Gettid() }()
-		if mounts != nil {
-			enterMounts(mounts) // in the other one, a start takes longer
-		}
-		if entered := door.Enter(); entered != nil {
-			err = failed(OpEnter, entered)
-			return
-		}
-		if other {
-			if became := becomeUser(s.As); became != nil {
-				err = failed(OpBecome, became)
-				return
-			}
-		}
-		start()
-	})
-	if thread := <-done; len(door.Tasks) > 0 {
-		awaitEnd(thread)
-	}
-	return p, err
-}
-
-// awaitEnd returns when a thread of this process has ended, which is about to: until then it counts as a task of the
-// control group that it has entered, in the place of one of the user's.
-func awaitEnd(thread int) {
-	for unix.Tgkill(unix.Getpid(), thread, 0) == nil {
-		unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0)
-	}
+	return p, nil, nil
 }
 
 func forkExecutor(namespaces uintptr, door cgroup.Door, files []*os.File) (*os.Process, error) {
@@ -133,11 +85,14 @@ func forkExecutor(namespaces uintptr, door cgroup.Door, files []*os.File) (*os.P
 	for i, f := range files {
 		fds[i] = int(f.Fd())
 	}
-	group := -1
+	group, tasks := -1, make([]int, len(door.Tasks))
 	if door.Dir != nil {
 		group = int(door.Dir.Fd())
 	}
-	pid, err := executor.Clone(namespaces, group, fds)
+	for i, f := range door.Tasks {
+		tasks[i] = int(f.Fd())
+	}
+	pid, err := executor.Clone(namespaces, group, tasks, fds)
 	if err != nil {
 		return nil, err
 	}
@@ -158,8 +113,8 @@ func OnOwnThread(f func()) {
 	runtime.UnlockOSThread()
 }
 
-// becomeUser gives the calling thread, which has to end soon, all three ids of another user, and leaves it root's
-// capabilities. Where a process may not keep them so, the thread stays as it is.
+// becomeUser gives the calling thread all three ids of a user, and leaves it root's capabilities. Where a process may
+// not keep them so, the thread stays as it is.
 func becomeUser(uid int) error {
 	bits, err := unix.PrctlRetInt(unix.PR_GET_SECUREBITS, 0, 0, 0, 0)
 	if err == nil {

@@ -73,18 +73,23 @@ var apart = Spec{As: os.Geteuid(), Namespaces: unix.CLONE_NEWUSER | unix.CLONE_N
 
 // started is an executor with its connection.
 type started struct {
-	Process
+	*Process
 	*executor.Client
 }
 
 func start(t *testing.T, server *Client, s Spec) started {
+	t.Helper()
+	return startIn(t, server, s, cgroup.Door{})
+}
+
+func startIn(t *testing.T, server *Client, s Spec, door cgroup.Door) started {
 	t.Helper()
 	conn, theirs, err := unixconn.Pair()
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer theirs.Close()
-	p, err := server.Fork(context.Background(), s, cgroup.Door{}, append(nulls(t), theirs)...)
+	p, err := server.Fork(context.Background(), s, door, append(nulls(t), theirs)...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -238,5 +243,71 @@ func TestCanceled(t *testing.T) {
 	}
 	if said, err := io.ReadAll(conn); err != nil || len(said) > 0 { // to its end
 		t.Errorf("%q, %v", said, err)
+	}
+}
+
+// TestNeverInTheGroup: a fork server is at no time in a group for which it forks, with whose processes it would be
+// killed, and what it has forked is in no other before it answers.
+func TestNeverInTheGroup(t *testing.T) {
+	h, err := cgroup.Find(fmt.Sprintf("cove-test-%d", os.Getpid()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.Close()
+	g, err := h.Create("g")
+	if err != nil || !h.Has(cgroup.PIDs) {
+		t.Skip("this user cannot make control groups here: ", err, h.Missing(cgroup.PIDs))
+	}
+	defer g.Remove(5 * time.Second)
+	defer g.Kill()
+	server := launch(t)
+	ctx, stop := context.WithCancel(t.Context())
+	var looking sync.WaitGroup
+	defer looking.Wait()
+	defer stop()
+	looking.Go(func() {
+		for ctx.Err() == nil {
+			if g.Has(server.PID()) {
+				t.Error("the fork server is in the group")
+				return
+			}
+		}
+	})
+	door, err := g.Door()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer door.Close()
+	for range 100 {
+		p := startIn(t, server, apart, door)
+		p.answers(t)
+		if !g.Has(p.PID()) {
+			t.Error("an executor answers that is not in the group")
+		}
+		p.Close()
+		p.Wait()
+	}
+}
+
+// TestOwner: the user of a spec owns the namespaces, and the fork server is itself again for the next ones.
+func TestOwner(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: other users")
+	}
+	server := launch(t)
+	for _, want := range []int{100_001, 0, 100_002, 100_001} {
+		p := start(t, server, Spec{As: want, Namespaces: apart.Namespaces})
+		p.answers(t)
+		ns, err := os.Open(fmt.Sprintf("/proc/%d/ns/user", p.PID()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer ns.Close()
+		const ownerOf = 0xb704 // NS_GET_OWNER_UID, of nsfs.h
+		if got, err := unix.IoctlGetUint32(int(ns.Fd()), ownerOf); err != nil || int(got) != want {
+			t.Errorf("the namespace is of the user %d, %v; want %d", got, err, want)
+		}
+		p.Close()
+		p.Wait()
 	}
 }

@@ -16,6 +16,7 @@ import (
 // from no file system that is unmounted there.
 type lean struct {
 	without string
+	own     *os.File // the process's namespace; nil if nothing is left out
 
 	mu    sync.Mutex
 	table *os.File // mountinfo of the process, which tells of changes; nil if nothing is left out; guarded by mu
@@ -36,6 +37,11 @@ func newLean(without string) *lean {
 	watched, err := openTable()
 	if err != nil {
 		table.Close()
+		return l
+	}
+	if l.own, err = os.Open("/proc/self/ns/mnt"); err != nil {
+		table.Close()
+		watched.Close()
 		return l
 	}
 	l.table = table
@@ -78,12 +84,14 @@ func (l *lean) forget() {
 	l.copy, l.fresh = nil, false
 }
 
-// open returns the copy as it is to be now; nil if the process's own namespace is as good.
-func (l *lean) open() *os.File {
+// enter puts the calling thread into the copy as it is to be now, until leave, and reports whether it has: else the
+// process's own namespace is as good, or a start takes longer. No thread stays in the copy, so that the copy ends when
+// it is given up.
+func (l *lean) enter() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.table == nil {
-		return nil
+		return false
 	}
 	if n, err := unix.Poll(changes(l.table), 0); n > 0 || err != nil {
 		l.forget()
@@ -94,15 +102,11 @@ func (l *lean) open() *os.File {
 			l.copy, _ = copyWithout(l.without) // without it, starts take longer
 		}
 	}
-	if l.copy == nil {
-		return nil
-	}
-	fd, err := unix.FcntlInt(l.copy.Fd(), unix.F_DUPFD_CLOEXEC, 0)
-	if err != nil {
-		return nil
-	}
-	return os.NewFile(uintptr(fd), l.copy.Name())
+	return l.copy != nil && enterMounts(l.copy) == nil
 }
+
+// leave takes the calling thread back to the process's own namespace.
+func (l *lean) leave() error { return enterMounts(l.own) }
 
 func isMount(dir string) bool {
 	var st unix.Statx_t
@@ -131,7 +135,7 @@ func copyWithout(dir string) (ns *os.File, err error) {
 	return ns, err
 }
 
-// enterMounts puts the calling thread, which has to end soon, into a mount namespace.
+// enterMounts puts the calling thread, which is locked to its goroutine, into a mount namespace.
 func enterMounts(ns *os.File) error {
 	if err := unix.Unshare(unix.CLONE_FS); err != nil { // setns(2) refuses a thread that shares its root
 		return err

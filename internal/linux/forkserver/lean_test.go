@@ -107,8 +107,12 @@ func idle(t *testing.T, server *Client) bool {
 	if err != nil || len(files) < 4 {
 		t.Fatalf("%v, %v", files, err)
 	}
+	own, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/mnt", server.PID()))
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, f := range files {
-		if to, _ := os.Readlink(f); strings.HasPrefix(to, "mnt:") {
+		if to, _ := os.Readlink(f); strings.HasPrefix(to, "mnt:") && to != own {
 			return false
 		}
 	}

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"io"
 	"os"
-	"sync"
 
 	"golang.org/x/sys/unix"
 
@@ -15,26 +14,29 @@ import (
 	"github.com/cove-sandbox/cove/internal/linux/unixconn"
 )
 
-// server forks executors.
+// server forks executors, one after another, from one thread.
 type server struct {
-	conn    *unixconn.Conn
-	lean    *lean
-	writing sync.Mutex
-
-	mu       sync.Mutex
-	children map[int]Process // until they are collected; guarded by mu
+	conn     *unixconn.Conn
+	lean     *lean
+	children map[int]*os.Process // until they are collected
 }
 
 // Serve is a fork server, of a program that its client is given: it forks executors from the process that calls it,
 // until the connection ends. Those in a new mount namespace get the mounts of this process; without is a directory that
 // they do without if it is a mount, and without what is mounted below, or "".
 func Serve(conn *unixconn.Conn, program *os.File, without string) error {
-	s := &server{conn: conn, lean: newLean(without), children: map[int]Process{}}
+	s := &server{conn: conn, lean: newLean(without), children: map[int]*os.Process{}}
 	err := s.answer(answer{}, program)
 	program.Close() // no executor has it
 	if err != nil {
 		return err
 	}
+	ended := make(chan error)
+	go OnOwnThread(func() { ended <- s.run() })
+	return <-ended
+}
+
+func (s *server) run() error {
 	for requests := json.NewDecoder(s.conn); ; {
 		var r request
 		err := requests.Decode(&r)
@@ -63,39 +65,34 @@ func (s *server) request(r request) error {
 	if err != nil {
 		return err
 	}
+	defer func() {
+		for _, f := range fds {
+			f.Close()
+		}
+	}()
 	door := cgroup.Door{Tasks: fds[:first]}
 	if r.Dir {
 		door = cgroup.Door{Dir: fds[0], Tasks: fds[1:first]}
 	}
-	go func() {
-		defer door.Close()
-		s.answer(s.start(r, door, fds[first:]))
-	}()
-	return nil
+	return s.start(r, door, fds[first:])
 }
 
-func (s *server) start(r request, door cgroup.Door, files []*os.File) answer {
-	var mounts *os.File
-	if r.Spec.Namespaces&unix.CLONE_NEWNS != 0 {
-		mounts = s.lean.open()
+// start forks an executor. The error is one after which this thread is of no use.
+func (s *server) start(r request, door cgroup.Door, files []*os.File) (err error) {
+	if r.Spec.Namespaces&unix.CLONE_NEWNS != 0 && s.lean.enter() {
+		defer func() { err = errors.Join(err, s.lean.leave()) }()
 	}
-	p, err := spawn(*r.Spec, door, files, mounts)
-	if mounts != nil {
-		files = append(files, mounts)
+	p, failure, lost := fork(*r.Spec, door, files)
+	if failure != nil {
+		s.answer(refusal(r.ID, failure))
+		return lost
 	}
-	for _, f := range files {
-		f.Close()
-	}
-	if failure, ok := errors.AsType[*Error](err); ok {
-		return refusal(r.ID, failure)
-	}
-	s.mu.Lock()
-	s.children[p.PID()] = p
-	s.mu.Unlock()
-	return answer{ID: r.ID, PID: p.PID()}
+	s.children[p.Pid] = p
+	s.answer(answer{ID: r.ID, PID: p.Pid})
+	return lost
 }
 
-// answer writes an answer, with files. A connection that takes none has ended, which Serve sees.
+// answer writes an answer, with files. A connection that takes none has ended, which run sees.
 func (s *server) answer(a answer, files ...*os.File) error {
 	text, err := json.Marshal(a)
 	if err != nil {
@@ -105,18 +102,13 @@ func (s *server) answer(a answer, files ...*os.File) error {
 	for _, f := range files {
 		fds = append(fds, int(f.Fd()))
 	}
-	s.writing.Lock()
-	defer s.writing.Unlock()
 	return s.conn.WriteFDs(text, fds)
 }
 
 // collect lets go of the id of a process that has ended.
 func (s *server) collect(pid int) {
-	s.mu.Lock()
-	p := s.children[pid]
-	delete(s.children, pid)
-	s.mu.Unlock()
-	if p != nil {
+	if p := s.children[pid]; p != nil {
+		delete(s.children, pid)
 		go p.Wait()
 	}
 }

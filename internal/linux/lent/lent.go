@@ -53,7 +53,7 @@ func (s *Sockets) End() {
 			select {
 			case <-s.stopped:
 				return
-			case <-time.After(again):
+			case <-time.After(again): // either: the next round ends
 				s.shut()
 			}
 		}

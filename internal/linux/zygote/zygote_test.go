@@ -54,7 +54,7 @@ func start(t *testing.T) machine {
 	}
 	defer null.Close()
 	n := int(null.Fd())
-	pid, err := executor.Clone(unix.CLONE_NEWPID, -1, [4]int{n, n, n, int(theirs.Fd())})
+	pid, err := executor.Clone(unix.CLONE_NEWPID, -1, nil, [4]int{n, n, n, int(theirs.Fd())})
 	theirs.Close()
 	if err != nil {
 		t.Fatal(err)

@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/cove-sandbox/cove/internal/clock"
 )
 
 const (
@@ -96,17 +98,15 @@ func (s *Set) bash(ctx context.Context, in bashInput) (string, error) {
 	}
 	defer reap()
 	in.Timeout = cmp.Or(in.Timeout, usualTimeout)
-	select {
-	case <-p.done:
+	err = clock.Await(ctx, p.done, time.After(time.Duration(in.Timeout)*time.Second))
+	if err == nil {
 		return p.result()
-	case <-time.After(time.Duration(in.Timeout) * time.Second):
-		p.end()
-		return p.out.take(), fmt.Errorf("[ended after %d seconds: give a longer timeout, or run it in the background]",
-			in.Timeout)
-	case <-ctx.Done():
-		p.end()
-		return p.out.take(), ctx.Err()
 	}
+	p.end()
+	if errors.Is(err, clock.ErrLate) {
+		err = fmt.Errorf("[ended after %d seconds: give a longer timeout, or run it in the background]", in.Timeout)
+	}
+	return p.out.take(), err
 }
 
 // start starts a command line in its own session. The shell gets it as one argument, so it is not parsed before.
@@ -147,9 +147,7 @@ func (ps *processes) start(dir, command string) (*process, error) {
 		started.Unlock()
 		p.state = cmd.ProcessState
 		// A process that has left the session may hold the pipe open.
-		select {
-		case <-copied:
-		case <-time.After(grace):
+		if clock.Await(context.Background(), copied, time.After(grace)) != nil {
 			r.SetReadDeadline(time.Now())
 			<-copied
 		}
@@ -160,10 +158,8 @@ func (ps *processes) start(dir, command string) (*process, error) {
 // end ends a command with its children, SIGTERM first, and waits for it.
 func (p *process) end() {
 	syscall.Kill(-p.pid, syscall.SIGTERM)
-	select {
-	case <-p.done:
+	if clock.Await(context.Background(), p.done, time.After(grace)) == nil {
 		return
-	case <-time.After(grace):
 	}
 	syscall.Kill(-p.pid, syscall.SIGKILL)
 	<-p.done
@@ -256,14 +252,14 @@ func (s *Set) poll(ctx context.Context, in pollInput) (string, error) {
 		return "", err
 	}
 	defer reap()
-	select {
-	case <-p.done:
+	err = clock.Await(ctx, p.done, time.After(time.Duration(in.Wait)*time.Second))
+	switch {
+	case err == nil:
 		return p.result()
-	case <-ctx.Done():
-		return "", ctx.Err()
-	case <-time.After(time.Duration(in.Wait) * time.Second):
+	case errors.Is(err, clock.ErrLate):
 		return join(p.out.take(), "[still running]"), nil
 	}
+	return "", err
 }
 
 func (ps *processes) show() string {
