@@ -18,6 +18,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/apispec"
 	"github.com/cove-sandbox/cove/internal/cli/flags"
 	"github.com/cove-sandbox/cove/internal/cli/ui"
+	git "github.com/cove-sandbox/cove/internal/git/policy"
 	"github.com/cove-sandbox/cove/internal/store"
 )
 
@@ -304,6 +305,22 @@ func AppliedText(changes []api.WorkChange, dir string) string {
 		command = "git status"
 	}
 	return fmt.Sprintf("%s; %q there shows %s", text, command, them)
+}
+
+// AppliedNotes is AppliedText, and a line that names the files which run once the person builds, installs or opens the
+// project.
+func AppliedNotes(changes []api.WorkChange, dir string) []string {
+	notes, built := []string{AppliedText(changes, dir)}, []string(nil)
+	for _, c := range changes {
+		if c.Change != "deleted" && (git.Change{Path: c.Path}).In(git.Built) {
+			built = append(built, ui.Printable(c.Path))
+		}
+	}
+	if len(built) > 0 {
+		notes = append(notes, "once you build, install or open the project, these run or are obeyed: "+
+			strings.Join(built, ", "))
+	}
+	return notes
 }
 
 // Cache reports whether a path is that of a file which programs make for themselves, and which no user reads.
