@@ -307,6 +307,28 @@ func AppliedText(changes []api.WorkChange, dir string) string {
 	return fmt.Sprintf("%s; %q there shows %s", text, command, them)
 }
 
+// Deciding returns a line that names the files which apply asks about, for a caller who fetches them instead.
+func Deciding(changes []api.WorkChange) []string {
+	paths, names := map[string]bool{}, []string(nil)
+	for _, c := range changes {
+		for p := c.Path; c.Change != "deleted" && !paths[p]; p = path.Dir(p) {
+			paths[p] = true
+		}
+	}
+	for _, c := range changes {
+		mode := map[bool]git.Mode{true: git.Symlink, false: git.File}[c.NewMode == "120000"]
+		if (git.Change{Path: c.Path, Mode: mode}).In(git.Asked) ||
+			git.InGitDirectory(c.Path, func(p string) bool { return paths[p] }) {
+			names = append(names, ui.Printable(c.Path))
+		}
+	}
+	if len(names) == 0 {
+		return nil
+	}
+	return []string{"the work changes what others run, or your next command: look at it before you check it out: " +
+		strings.Join(names, ", ")}
+}
+
 // AppliedNotes is AppliedText, and a line that names the files which run once the person builds, installs or opens the
 // project.
 func AppliedNotes(changes []api.WorkChange, dir string) []string {
