@@ -107,7 +107,7 @@ func isGitDirectory(dir string) bool {
 	return err == nil
 }
 
-// Waits reports whether git would wait in a git directory without end: for whoever writes to a pipe in place of a file.
+// Waits reports whether git would wait without end in a git directory, for a writer of a pipe in place of a file.
 func Waits(dir string) bool {
 	return slices.ContainsFunc([]string{"HEAD", "config", "config.worktree", "packed-refs", "info/exclude"},
 		func(name string) bool {
