@@ -28,6 +28,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/gateway"
 	"github.com/cove-sandbox/cove/internal/gateway/outlet"
 	"github.com/cove-sandbox/cove/internal/git/policy"
+	"github.com/cove-sandbox/cove/internal/hostgit"
 	"github.com/cove-sandbox/cove/internal/hostpath"
 	"github.com/cove-sandbox/cove/internal/httpapi"
 	"github.com/cove-sandbox/cove/internal/image"
@@ -131,7 +132,7 @@ func engineOptions(cfg *config.Config, of *instance.Instance, log *slog.Logger) 
 
 // pathRules are the rules of users' host paths, which know where Cove's own things are.
 func pathRules(cfg *config.Config) hostpath.Rules {
-	r := hostpath.Rules{Own: []string{cfg.Home, cfg.RunDir}, Files: (&files{cfg: cfg}).places}
+	r := hostpath.Rules{Own: []string{cfg.Home, cfg.RunDir}, Files: (&files{cfg: cfg}).places, Named: hostgit.Named}
 	for _, f := range policy.Local {
 		r.Guarded = append(r.Guarded, string(f))
 	}

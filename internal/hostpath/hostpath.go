@@ -4,6 +4,7 @@
 package hostpath
 
 import (
+	"context"
 	"errors"
 	"io/fs"
 	"os"
@@ -22,8 +23,12 @@ type Rules struct {
 	// Files returns the files that Cove is configured with at the time; nil is none.
 	Files func() (Files, error)
 	// Guarded are files that programs of a checkout's owner execute or obey, as paths from the root of a checkout;
-	// one that ends in "/**" is a directory. In a writable mount they are read-only.
+	// one that ends in "/**" is a directory, "**/" at its beginning says nothing here, and one part may have a "*". In
+	// a writable mount they are read-only.
 	Guarded []string
+	// Named returns the paths of a checkout at top that the configuration of its owner's git names, which are
+	// read-only as well; nil is none.
+	Named func(ctx context.Context, git, top string) []string
 }
 
 // Files are files that Cove uses, wherever its owner has put them.

@@ -19,6 +19,7 @@ type Mark struct {
 	Dev, Ino uint64
 	Allow    cove.MountAllow
 	Guarded  []string // Rules.Guarded
+	Named    []string `json:",omitempty"` // of Rules.Named, below the mount
 	Held     Deciding
 }
 
@@ -33,6 +34,7 @@ type Made struct {
 	Source string
 	Deciding
 	Beyond string // why not all of the mount was searched
+	Kept   bool   `json:",omitempty"` // it is no mount, but work that was kept, of whatever age the places in it are
 }
 
 // Any reports whether there is something to say.
@@ -49,6 +51,10 @@ func (m Made) Paths() []string {
 
 // Text says it in a sentence.
 func (m Made) Text() string {
+	if m.Kept && len(m.Git)+len(m.Files) > 0 {
+		return listed(slices.Concat(m.Git, m.Files)) + " in " + m.Source + ", which has the sandbox's work, may run " +
+			"programs on this machine: look at that before you use the directory"
+	}
 	var made []string
 	if len(m.Git) > 0 {
 		made = append(made, listed(m.Git)+" in "+m.Source+", which decides what your git executes there")

@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path"
-	"strings"
+	"slices"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/cove-sandbox/cove/internal/git/policy"
 )
 
 // Made searches the mount again, and says what is there now and was not when it was attached. Nothing may write to the
@@ -16,6 +19,29 @@ func (m Mark) Made(ctx context.Context) Made {
 	made := Made{Source: m.Source}
 	held, beyond, err := m.search(ctx)
 	made.Deciding, made.Beyond = held.since(m.Held), beyond
+	if err != nil {
+		made.Beyond = "it cannot be searched: " + reason(err)
+	}
+	return made
+}
+
+// Kept returns the places in work of a sandbox that was kept as a directory that decide what programs of its owner run.
+// Every .git in it has been written anew.
+func Kept(ctx context.Context, dir string) Made {
+	made := Made{Source: dir, Kept: true}
+	place, err := os.OpenFile(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		made.Beyond = "it cannot be searched: " + reason(err)
+		return made
+	}
+	defer place.Close()
+	m := Mark{Source: dir}
+	for _, f := range policy.Local {
+		m.Guarded = append(m.Guarded, string(f))
+	}
+	held, beyond, err := m.look(ctx, place)
+	held.Git = slices.DeleteFunc(held.Git, func(name string) bool { return path.Base(name) == ".git" })
+	made.Deciding, made.Beyond = held.since(Deciding{}), beyond
 	if err != nil {
 		made.Beyond = "it cannot be searched: " + reason(err)
 	}
@@ -32,8 +58,13 @@ func (m Mark) search(ctx context.Context) (Deciding, string, error) {
 	if err := unix.Fstat(int(place.Fd()), &st); err != nil || st.Dev != m.Dev || st.Ino != m.Ino {
 		return Deciding{}, "", errors.Join(errors.New("another directory is there now"), err)
 	}
+	return m.look(ctx, place)
+}
+
+// look searches an open directory.
+func (m Mark) look(ctx context.Context, place *os.File) (Deciding, string, error) {
 	s := searching{ended: ctx.Err, o: &Opened{Place: place}, wish: Wish{Allow: m.Allow}, guards: true, again: true,
-		buffer: make([]byte, 32<<10), left: maxEntries}
+		buffer: make([]byte, 32<<10), left: maxEntries, named: m.Named}
 	fd, err := unix.Openat2(int(place.Fd()), ".", directory)
 	if err == nil {
 		err = s.look(fd, "", 0)
@@ -47,7 +78,7 @@ func (m Mark) search(ctx context.Context) (Deciding, string, error) {
 // mark notes what the mount holds.
 func (s *searching) mark(guarded []string) {
 	s.o.Mark = &Mark{Source: s.o.Place.Name(), Dev: s.top.Dev, Ino: s.top.Ino, Allow: s.wish.Allow, Guarded: guarded,
-		Held: s.held(guarded)}
+		Named: s.named, Held: s.held(guarded)}
 }
 
 // held returns what is there of what programs of the owner execute or obey, where it is kept read-only, or would be.
@@ -69,10 +100,12 @@ func (s *searching) held(guarded []string) (d Deciding) {
 		return d
 	}
 	for _, root := range append(s.roots, "") {
-		for _, name := range guarded {
-			name, _ = strings.CutSuffix(name, "/**")
-			add(&d.Files, path.Join(root, name))
+		for _, name := range s.expand(root, guarded) {
+			add(&d.Files, name)
 		}
+	}
+	for _, name := range s.named {
+		add(&d.Files, name)
 	}
 	return d
 }

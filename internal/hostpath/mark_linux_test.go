@@ -13,7 +13,8 @@ import (
 
 // TestMade: what came into being in a mount of what its owner's programs execute is named, git's own first.
 func TestMade(t *testing.T) {
-	rules := Rules{Guarded: []string{".envrc", ".vscode/tasks.json", ".husky/**"}}
+	rules := Rules{Guarded: []string{".envrc", ".vscode/tasks.json", ".husky/**", "lefthook.*", "**/.idea/**",
+		".config/x*.toml"}}
 	git, hooks := cove.MountAllow{Git: true}, cove.MountAllow{Hooks: true}
 	type links map[string]string
 	for _, c := range []struct {
@@ -29,6 +30,10 @@ func TestMade(t *testing.T) {
 		{made: []string{"a/.git"}, git: "a/.git"},
 		{made: []string{"a/HEAD", "a/objects/", "a/refs/"}, git: "a"},
 		{made: []string{"HEAD", "objects/", "refs/"}, git: "."},
+		{made: []string{"s/HEAD", "s/commondir", "c/objects/", "c/refs/", "c/config"}, git: "c s"},
+		{holds: []string{"s/HEAD", "c/objects/", "c/refs/"}, made: []string{"s/commondir", "c/hooks/pre-commit"}, git: "c s"},
+		{holds: []string{"lefthook.yml", ".config/"}, made: []string{"lefthook.json", "sub/lefthook.yml", ".idea/x",
+			".config/x.toml", ".config/y.toml"}, files: ".idea lefthook.json .config/x.toml"},
 		{holds: []string{".git/HEAD", ".envrc", ".husky/x"}, made: []string{".vscode/tasks.json", ".husky/y"},
 			files: ".vscode/tasks.json"},
 		{links: links{".git": "elsewhere", "a": ".", ".envrc": "nothing"}, git: ".git", files: ".envrc"},

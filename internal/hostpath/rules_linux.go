@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -14,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/git/policy"
 )
 
 // Wish says how a path is to be mounted.
@@ -105,11 +107,10 @@ func (r Rules) judgePart(name string, allow cove.MountAllow) error {
 		case filepath.Base(dir) == ".git":
 			inGit, _ := filepath.Rel(dir, name)
 			of, words = dir, lacking(allow, inGit, isDir(dir))
-		case has(above, "HEAD") && has(above, "objects") && has(above, "refs"):
+		case policy.IsGitDirectory(func(name string) bool { return has(above, name) }):
 			of, words = above, lacking(allow, below, true)
 		case !allow.Hooks && has(above, ".git") && slices.ContainsFunc(r.Guarded, func(guarded string) bool {
-			guarded, _ = strings.CutSuffix(guarded, "/**")
-			return within(below, guarded) || within(guarded, below)
+			return overlap(below, guardedName(guarded))
 		}):
 			of, words = above, "--writable-hooks"
 		}
@@ -119,6 +120,17 @@ func (r Rules) judgePart(name string, allow cove.MountAllow) error {
 		}
 	}
 	return nil
+}
+
+// overlap reports whether a path may lie in what a pattern matches, or contain it.
+func overlap(name, pattern string) bool {
+	names, parts := strings.Split(name, "/"), strings.Split(pattern, "/")
+	for i := range min(len(names), len(parts)) {
+		if is, err := path.Match(parts[i], names[i]); err != nil || !is {
+			return false
+		}
+	}
+	return true
 }
 
 // lacking says which flags a writable mount of a part of git's own lacks, or "". The part is named from the directory

@@ -268,7 +268,13 @@ func TestSearch(t *testing.T) {
 
 // TestGuards states what of a writable mount is read-only.
 func TestGuards(t *testing.T) {
-	rules := Rules{Guarded: []string{".envrc", ".vscode/tasks.json", ".husky/**", ".both/file", ".both"}}
+	rules := Rules{Guarded: []string{".envrc", "**/.vscode/tasks.json", ".husky/**", ".both/file", ".both", "lefthook.*",
+		".config/x*.toml"}, Named: func(_ context.Context, git, top string) []string {
+		if filepath.Base(top) != "named" {
+			return nil
+		}
+		return []string{"tools/hooks/", "tools/missing"}
+	}}
 	git := Wish{Allow: cove.MountAllow{Git: true}}
 	bare := func(at string) []string {
 		return []string{at + "HEAD", at + "objects/", at + "refs/", at + "config", at + "hooks/x"}
@@ -297,6 +303,13 @@ func TestGuards(t *testing.T) {
 		{[]string{".git/modules/x/HEAD", ".git/modules/x/objects/", ".git/modules/x/refs/", ".git/x/.git/"}, Wish{}, ".git"},
 		{[]string{"store/HEAD", "store/objects/", "store/refs/"}, Wish{}, "store"},
 		{[]string{"store/HEAD", "store/objects/"}, Wish{}, ""},
+		{[]string{"s/HEAD", "s/commondir", "c/objects/", "c/refs/", "c/config"}, Wish{}, "s c"},
+		{[]string{"c/objects/", "c/refs/", "c/hooks/x"}, Wish{}, "c"},
+		{[]string{"lefthook.yml", "lefthook.json", "other.yml", "a/.config/x.toml", "a/.git", ".config/xy.toml",
+			".config/y.toml"}, Wish{}, "lefthook.yml lefthook.json +a a/.git +a/.config a/.config/x.toml +.config " +
+			".config/xy.toml"},
+		{[]string{"named/.git/", "named/tools/hooks/x", "named/tools/y", "tools/hooks/x"}, Wish{},
+			"+named named/.git +named/tools named/tools/hooks"},
 		{[]string{".both/file"}, Wish{}, ".both .both/file"},
 		{[]string{".envrc", ".vscode/tasks.json", ".vscode/other", ".husky/pre-commit"}, Wish{},
 			".envrc +.vscode .vscode/tasks.json .husky"},

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/git/policy"
 )
 
 // Bounds of the search. What lies beyond them is told, and mounted only by MountAllow.Sockets and, if it can be written
@@ -57,6 +58,7 @@ func (r Rules) search(ctx context.Context, o *Opened, w Wish) error {
 	if err != nil || !s.guards {
 		return err
 	}
+	s.find(ctx, r.Named)
 	s.mark(r.Guarded)
 	return s.guard(r.Guarded)
 }
@@ -93,6 +95,7 @@ type searching struct {
 	beyond  string   // why the search ended before its end
 	sockets []string // that a program listens on, below the mount
 	roots   []string // of checkouts, below the mount
+	named   []string // by the configuration of its owner's git, below the mount
 	guarded int
 	git     []repository
 }
@@ -122,7 +125,7 @@ func (s *searching) refuseSockets() error {
 func (s *searching) look(fd int, dir string, depth int) error {
 	defer unix.Close(fd)
 	var below []string
-	bare, linked := 0, false // what a git directory has, and that of a linked checkout
+	signs := map[string]bool{} // of a git directory
 	for {
 		n, err := unix.ReadDirent(fd, s.buffer)
 		if err != nil {
@@ -152,14 +155,13 @@ func (s *searching) look(fd int, dir string, depth int) error {
 			if e.kind == unix.DT_DIR {
 				below = append(below, e.name)
 			}
-			if e.name == "HEAD" || e.name == "objects" || e.name == "refs" {
-				bare++
+			if slices.Contains(policy.GitNames, e.name) {
+				signs[e.name] = true
 			}
-			linked = linked || e.name == "commondir"
 		}
 	}
-	if bare == 3 || linked && s.inGit(dir) {
-		if err := s.own(dir, bare < 3); err != nil {
+	if policy.IsGitDirectory(func(name string) bool { return signs[name] }) || signs["commondir"] && s.inGit(dir) {
+		if err := s.own(dir, !signs["objects"] || !signs["refs"]); err != nil {
 			return err
 		}
 	}
@@ -339,19 +341,87 @@ func (s *searching) guard(guarded []string) error {
 		s.roots = append(s.roots, "")
 	}
 	for _, root := range s.roots {
-		for _, name := range guarded {
-			name, _ = strings.CutSuffix(name, "/**")
-			name = path.Join(root, name)
-			err := s.add(name, true)
-			if errors.Is(err, unix.ELOOP) {
-				err = s.addTarget(name, true)
-			}
-			if err != nil && !missing(err) {
+		for _, name := range s.expand(root, guarded) {
+			if err := s.guardFile(name); err != nil {
 				return err
 			}
 		}
 	}
+	for _, name := range s.named {
+		if err := s.guardFile(name); err != nil {
+			return err
+		}
+	}
 	return nil
+}
+
+// guardFile guards a file or directory, or what a symbolic link there leads to, if there is one.
+func (s *searching) guardFile(name string) error {
+	err := s.add(name, true)
+	if errors.Is(err, unix.ELOOP) {
+		err = s.addTarget(name, true)
+	}
+	if missing(err) {
+		return nil
+	}
+	return err
+}
+
+// find asks for what the configuration of each repository names in its checkout.
+func (s *searching) find(ctx context.Context, named func(ctx context.Context, git, top string) []string) {
+	if named == nil || s.wish.Allow.Hooks {
+		return
+	}
+	for _, root := range s.roots {
+		top := path.Join(s.o.Place.Name(), root)
+		if git := path.Join(top, ".git"); isDir(git) {
+			for _, name := range named(ctx, git, top) {
+				s.named = append(s.named, path.Join(root, name))
+			}
+		}
+	}
+}
+
+// expand returns the names, below the mount, that guarded files have in a checkout, whether or not they are there. Of a
+// name with a "*" in it, those are what matches.
+func (s *searching) expand(root string, guarded []string) (all []string) {
+	listed := map[string][]string{}
+	for _, pattern := range guarded {
+		pattern = path.Join(root, guardedName(pattern))
+		before, after, star := strings.Cut(pattern, "*")
+		if !star {
+			all = append(all, pattern)
+			continue
+		}
+		dir := path.Dir(before + "*")
+		part, rest, _ := strings.Cut(path.Base(before+"*")+after, "/")
+		if _, known := listed[dir]; !known {
+			listed[dir] = s.names(dir)
+		}
+		for _, name := range listed[dir] {
+			if is, err := path.Match(part, name); err == nil && is {
+				all = append(all, path.Join(dir, name, rest))
+			}
+		}
+	}
+	return all
+}
+
+// guardedName returns the place of a guarded file, or directory, from the root of a checkout.
+func guardedName(pattern string) string {
+	return strings.TrimPrefix(strings.TrimSuffix(pattern, "/**"), "**/")
+}
+
+// names lists a directory of the mount; one that cannot be read has none.
+func (s *searching) names(dir string) []string {
+	fd, err := unix.Openat2(int(s.o.Place.Fd()), dir, directory)
+	if err != nil {
+		return nil
+	}
+	f := os.NewFile(uintptr(fd), dir)
+	defer f.Close()
+	names, _ := f.Readdirnames(-1)
+	return names
 }
 
 // guardGit guards what is git's own: all of it, or, where it stays writable, what decides what git executes.

@@ -3,8 +3,12 @@ package repos
 import (
 	"context"
 	"errors"
+	"os"
+	"slices"
 
 	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/git/folder"
+	"github.com/cove-sandbox/cove/internal/hostgit"
 )
 
 // Apply applies imported work to a person's checkout, entirely or not at all. A file that differs from the sandbox's
@@ -32,7 +36,12 @@ func apply(ctx context.Context, s *Store, sp span, dir string, style ApplyStyle)
 	if changes, err = chosen(changes, style.Choice); err != nil {
 		return Applied{}, err
 	}
-	if err := refuse(Judge(changes), style.Restricted); err != nil {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return Applied{}, cove.Errorf(cove.NotFound, "the directory %q cannot be opened: %w", dir, err)
+	}
+	defer root.Close()
+	if err := refuse(Judge(changes, checkout(ctx, root)), style.Restricted); err != nil {
 		return Applied{}, err
 	}
 	for i, c := range changes {
@@ -75,6 +84,20 @@ func apply(ctx context.Context, s *Store, sp span, dir string, style ApplyStyle)
 		return done, err
 	}
 	return done, s.make(t, dir, todo, content)
+}
+
+// checkout returns what Judge needs to know of a directory, which is open as root.
+func checkout(ctx context.Context, root *os.Root) Checkout {
+	to := Checkout{Has: func(p string) bool {
+		_, err := root.Lstat(p)
+		return err == nil
+	}}
+	if common, own, err := folder.GitDirectories(root.Name()); err == nil { // else no git runs there
+		for _, git := range slices.Compact([]string{common, own}) {
+			to.Named = append(to.Named, hostgit.Named(ctx, git, root.Name())...)
+		}
+	}
+	return to
 }
 
 // make applies judged changes to a directory, or none of them.

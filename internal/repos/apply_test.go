@@ -88,7 +88,7 @@ func TestJudge(t *testing.T) {
 		{Change{Path: ".vscode/tasks.json", New: blob}, true, true},
 		{Change{Path: ".husky/pre-commit", New: blob}, true, true},
 	} {
-		got := Judge([]Change{tt.change})
+		got := Judge([]Change{tt.change}, Checkout{})
 		if (len(got) > 0) != tt.refused || len(got) > 0 && got[0].Asked != tt.asked {
 			t.Errorf("%.60q: %+v", tt.change.Path, got)
 		}
@@ -108,11 +108,11 @@ func TestJudgeLinks(t *testing.T) {
 		{"a", strings.Repeat("a/", 3000), true},
 	} {
 		c := Change{Path: tt.at, New: Entry{policy.Symlink, strings.Repeat("1", 40)}, Link: tt.target, LinkKnown: true}
-		if got := Judge([]Change{c}); (len(got) > 0) != tt.refused {
+		if got := Judge([]Change{c}, Checkout{}); (len(got) > 0) != tt.refused {
 			t.Errorf("%s to %.60q: %+v", tt.at, tt.target, got)
 		}
 		c.LinkKnown = false
-		if len(Judge([]Change{c})) == 0 {
+		if len(Judge([]Change{c}, Checkout{})) == 0 {
 			t.Errorf("%s: a link of which nobody knows where it leads", tt.at)
 		}
 	}
@@ -131,11 +131,11 @@ func FuzzJudge(f *testing.F) {
 		f.Add(s, s)
 	}
 	f.Fuzz(func(t *testing.T, p, target string) {
-		if len(Judge([]Change{{Path: p, New: Entry{policy.File, strings.Repeat("1", 40)}}})) == 0 && !stays(p) {
+		if len(Judge([]Change{{Path: p, New: Entry{policy.File, strings.Repeat("1", 40)}}}, Checkout{})) == 0 && !stays(p) {
 			t.Errorf("%q is let through", p)
 		}
 		link := Change{Path: p, New: Entry{policy.Symlink, strings.Repeat("1", 40)}, Link: target, LinkKnown: true}
-		if len(Judge([]Change{link})) == 0 {
+		if len(Judge([]Change{link}, Checkout{})) == 0 {
 			if end := path.Join("/root", path.Dir(p), target); path.IsAbs(target) ||
 				end != "/root" && !strings.HasPrefix(end, "/root/") {
 				t.Errorf("%q to %q is let through", p, target)
@@ -176,7 +176,7 @@ func FuzzParseChanges(f *testing.F) {
 	f.Fuzz(func(t *testing.T, s string) {
 		changes, err := parseChanges(s)
 		if err == nil {
-			Judge(changes)
+			Judge(changes, Checkout{})
 			addPatches(changes, s)
 		}
 	})

@@ -134,9 +134,16 @@ type Objection struct {
 	Asked bool
 }
 
-// Judge returns the changes that must not be applied to a checkout, with reasons. It is pure.
-func Judge(changes []Change) []Objection {
+// Checkout describes a person's checkout, beside the changes.
+type Checkout struct {
+	Has   func(path string) bool // nil: it has nothing
+	Named []string               // what the configuration of the person's git names: see hostgit.Git.Named
+}
+
+// Judge returns the changes that must not be applied to a checkout, with reasons.
+func Judge(changes []Change, to Checkout) []Objection {
 	var all []Objection
+	has := to.with(changes)
 	for _, c := range changes {
 		if why := objectionToPath(c.Path); why != "" {
 			all = append(all, Objection{c.Path, why, false})
@@ -146,13 +153,42 @@ func Judge(changes []Change) []Objection {
 			all = append(all, Objection{c.Path, why, false})
 			continue
 		}
-		is := func(f policy.Files) bool { return f.Has(c.Path) }
-		if slices.ContainsFunc(policy.Restricted, is) || slices.ContainsFunc(policy.Noted, is) ||
-			path.Base(strings.ToLower(c.Path)) == ".gitattributes" {
+		switch {
+		case (policy.Change{Path: c.Path, Mode: c.New.Mode}).In(policy.Asked):
 			all = append(all, Objection{c.Path, "it decides what others run", true})
+		case slices.ContainsFunc(to.Named, func(name string) bool { return concerns(c.Path, name) }):
+			all = append(all, Objection{c.Path, "the configuration of your git names it", true})
+		case c.New != (Entry{}) && policy.InGitDirectory(c.Path, has):
+			all = append(all, Objection{c.Path, "git takes its directory for a repository, whose files decide what git runs",
+				true})
 		}
 	}
 	return all
+}
+
+// with returns what asks for paths of a checkout with changes, in any case of letters. Its answers are kept.
+func (to Checkout) with(changes []Change) func(string) bool {
+	known := map[string]bool{}
+	for _, c := range changes {
+		for p := strings.ToLower(c.Path); c.New != (Entry{}) && !known[p]; p = path.Dir(p) {
+			known[p] = true
+		}
+	}
+	return func(p string) bool {
+		is, asked := known[strings.ToLower(p)]
+		if !asked && to.Has != nil {
+			is = to.Has(p)
+			known[strings.ToLower(p)] = is
+		}
+		return is
+	}
+}
+
+// concerns reports whether a path is one that is named, lies in a directory that is, or leads to one.
+func concerns(p, name string) bool {
+	p, name = strings.ToLower(p), strings.ToLower(name)
+	dir := strings.TrimSuffix(name, "/")
+	return p == dir || strings.HasPrefix(dir, p+"/") || dir != name && strings.HasPrefix(p, name)
 }
 
 func objectionToEntry(c Change) string {

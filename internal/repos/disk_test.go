@@ -170,7 +170,7 @@ func TestDiskKept(t *testing.T) {
 	// As a process leaves it that is killed right after the record says it.
 	r, err := s.read(w.ID)
 	if err == nil {
-		err = s.disks.copyOff(t.Context(), s.directory(w.ID), r)
+		err = s.disks.copyOff(t.Context(), s.directory(w.ID), r, coreConfig("sha1", false))
 	}
 	r.Kept = true
 	if err = errors.Join(err, writeRecord(s.directory(w.ID), r)); err != nil {

@@ -17,15 +17,17 @@ import (
 
 // keep leaves the checkout of a workspace as a plain directory at its place, and removes the rest. Each step can be
 // done again, since a killed process leaves any of them.
-func (d *disks) keep(ctx context.Context, r record) error {
+func (d *disks) keep(ctx context.Context, r record, config string) error {
 	dir := d.directory(r.ID)
 	if r.Kept { // the work is off the disk, which may be gone
 		return d.kept(dir, r)
 	}
 	if r.Disk == workspace.DiskImage {
-		if err := d.copyOff(ctx, dir, r); err != nil {
+		if err := d.copyOff(ctx, dir, r, config); err != nil {
 			return err
 		}
+	} else if err := disarm(filepath.Join(d.filesIn(dir, r), checkoutDir), r, d.filesIn(dir, r), config); err != nil {
+		return err
 	}
 	r.Kept = true
 	if err := writeRecord(dir, r); err != nil {
@@ -35,7 +37,7 @@ func (d *disks) keep(ctx context.Context, r record) error {
 }
 
 // copyOff copies a checkout off its disk, with its repository and the way to the objects that it borrows.
-func (d *disks) copyOff(ctx context.Context, dir string, r record) error {
+func (d *disks) copyOff(ctx context.Context, dir string, r record, config string) error {
 	if err := d.mounted(ctx, r); err != nil {
 		return err
 	}
@@ -43,6 +45,9 @@ func (d *disks) copyOff(ctx context.Context, dir string, r record) error {
 	err := d.refuseCopy(ctx, i)
 	if err == nil {
 		err = i.CopyTo(ctx, to, removeAll, homeDir, layerDir, volumesDir, withinDir)
+	}
+	if err == nil {
+		err = disarm(filepath.Join(to, checkoutDir), r, d.filesIn(dir, r), config)
 	}
 	if err == nil {
 		err = atomicfile.SyncAll(to) // the image, which has it until then, goes next

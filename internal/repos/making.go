@@ -82,7 +82,11 @@ func (w *making) importer(format string, refs map[string]string, shared bool, at
 
 // bare makes the sandbox's own repository: its alternates, readable refs, branch, and push address.
 func (w *making) bare(ctx context.Context, dir, borrowed string, bare bool, at start, refs map[string]string) error {
-	if err := emptyRepository(dir, w.config(at, bare)); err != nil {
+	tracked := ""
+	if at.tracks {
+		tracked = at.branch
+	}
+	if err := emptyRepository(dir, checkoutConfig(w.record, tracked, w.partial, bare)); err != nil {
 		return err
 	}
 	if w.record.Mirror != "" {
@@ -321,28 +325,27 @@ func (w *making) extra(ctx context.Context, r remote, p peer, at start, depth in
 	return unlessLacking(r, "such a depth", err)
 }
 
-// config returns the configuration of the sandbox's repository. A branch that the remote lacks is tracked from its
-// first push on.
-func (w *making) config(at start, bare bool) string {
+// checkoutConfig returns the configuration of a sandbox's repository. A branch that the remote lacks is tracked from
+// its first push on.
+func checkoutConfig(r record, tracked string, partial, bare bool) string {
 	var extensions []string
-	if w.partial {
+	if partial {
 		extensions = append(extensions, "partialClone = origin")
 	}
-	format := formatOf(w.record.Base)
 	var b strings.Builder
-	b.WriteString(coreConfig(format, bare, extensions...))
+	b.WriteString(coreConfig(formatOf(r.Base), bare, extensions...))
 	b.WriteString("[core]\n\tlogAllRefUpdates = true\n[push]\n\tdefault = current\n\tautoSetupRemote = true\n")
-	if w.record.Remote == "" {
+	if r.Remote == "" {
 		return b.String()
 	}
 	fmt.Fprintf(&b, "[remote \"origin\"]\n\turl = %s\n\tfetch = +refs/heads/*:refs/remotes/origin/*\n",
-		quoteConfig(w.record.Remote))
-	if w.partial {
+		quoteConfig(r.Remote))
+	if partial {
 		b.WriteString("\tpromisor = true\n\tpartialCloneFilter = " + contents + "\n")
 	}
-	if at.tracks {
-		fmt.Fprintf(&b, "[branch %s]\n\tremote = origin\n\tmerge = %s\n", quoteConfig(at.branch),
-			quoteConfig("refs/heads/"+at.branch))
+	if tracked != "" {
+		fmt.Fprintf(&b, "[branch %s]\n\tremote = origin\n\tmerge = %s\n", quoteConfig(tracked),
+			quoteConfig("refs/heads/"+tracked))
 	}
 	return b.String()
 }

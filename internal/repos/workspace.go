@@ -205,7 +205,7 @@ func (s *Store) Remove(ctx context.Context, id cove.SandboxID, keepWork bool) er
 		if err != nil {
 			return err
 		}
-		return s.disks.keep(ctx, r)
+		return s.disks.keep(ctx, r, checkoutConfig(r, "", s.isPartial(r.Mirror), false))
 	}
 	if err == nil { // one with an unreadable record is removed too
 		if r.Mirror != "" {

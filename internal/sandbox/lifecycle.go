@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"strings"
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/egress"
@@ -72,7 +73,13 @@ func (s *Sandboxes) destroy(ctx context.Context, who cove.Principal, found View,
 	if err != nil {
 		return nil, err
 	}
-	return s.tell(r), nil
+	made := s.tell(r)
+	if keepWork && strings.Contains(record.Spec.Directory, string(record.ID)) { // no directory of a person's that it had
+		if kept := hostpath.Kept(ctx, record.Spec.Directory); kept.Any() {
+			made = append(made, kept)
+		}
+	}
+	return made, nil
 }
 
 // List returns the sandboxes of a principal, newest first, and to the machine's owner the orphans, which belong to no

@@ -30,7 +30,7 @@ func (s *Sandboxes) OpenWork(ctx context.Context, who cove.Principal, ref string
 	switch {
 	case record.Spec.Repository == nil:
 		return nil, cove.Errorf(cove.InvalidArgument, "the sandbox %s works on no repository", record.Name).
-			WithHint("copy what you need from %s", record.Spec.Directory)
+			WithHint("stop it and copy files out of %s; run no git, editor or build in there", record.Spec.Directory)
 	case record.State == cove.StateRunning:
 		in, err := s.inside(ctx, who, ref)
 		if err != nil {

@@ -154,7 +154,7 @@ func takeChosen(ctx context.Context, t *task, w work) (settled bool, err error) 
 		t.sayKept(w)
 		return true, err
 	}
-	t.Say.Line("%s", report.AppliedText(done.Changes, w.directory))
+	t.Say.Lines(report.AppliedNotes(done.Changes, w.directory)...)
 	if whole {
 		return true, release(ctx, t, w)
 	}
@@ -177,7 +177,7 @@ func (t *task) takeOver(ctx context.Context, w work) error {
 		t.sayKept(w)
 		return err
 	}
-	t.Say.Line("%s", report.AppliedText(done.Changes, w.directory))
+	t.Say.Lines(report.AppliedNotes(done.Changes, w.directory)...)
 	return release(ctx, t, w)
 }
 

@@ -152,6 +152,9 @@ func GitIdentity(getenv func(string) string, dir string) *api.GitIdentity {
 // gitConfig reads a value of the user's configuration and, in a directory of the user's, of the repository there.
 // Without git or the key it is empty.
 func gitConfig(dir, key string) string {
+	if top := RepositoryTop(dir); top != "" && (folder.Waits(top) || folder.Waits(filepath.Join(top, ".git"))) {
+		return "" // the server refuses it
+	}
 	c := exec.Command("git", "config", "--get", key)
 	c.Dir = cmp.Or(dir, "/")
 	out, err := c.Output()

@@ -1,9 +1,13 @@
 package flags
 
 import (
+	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/git/gittest"
@@ -54,5 +58,20 @@ func TestLikeDirectory(t *testing.T) {
 		if got := LikeDirectory(source); got != want {
 			t.Errorf("%s: %q, want %q", source, got, want)
 		}
+	}
+}
+
+// TestIdentityWithPipes: a repository in which git would wait for a writer is not asked.
+func TestIdentityWithPipes(t *testing.T) {
+	dir := t.TempDir()
+	if out, err := exec.Command("git", "init", "-q", dir).CombinedOutput(); err != nil {
+		t.Skipf("git does not run: %v %s", err, out)
+	}
+	config := filepath.Join(dir, ".git/config")
+	if err := errors.Join(os.Remove(config), unix.Mkfifo(config, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	if id := GitIdentity(func(string) string { return "" }, dir); id != nil {
+		t.Errorf("%+v", id)
 	}
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/apispec"
 	"github.com/cove-sandbox/cove/internal/cli/flags"
 	"github.com/cove-sandbox/cove/internal/cli/ui"
+	git "github.com/cove-sandbox/cove/internal/git/policy"
 	"github.com/cove-sandbox/cove/internal/store"
 )
 
@@ -304,6 +305,44 @@ func AppliedText(changes []api.WorkChange, dir string) string {
 		command = "git status"
 	}
 	return fmt.Sprintf("%s; %q there shows %s", text, command, them)
+}
+
+// Deciding returns a line that names the files which apply asks about, for a caller who fetches them instead.
+func Deciding(changes []api.WorkChange) []string {
+	paths, names := map[string]bool{}, []string(nil)
+	for _, c := range changes {
+		for p := c.Path; c.Change != "deleted" && !paths[p]; p = path.Dir(p) {
+			paths[p] = true
+		}
+	}
+	for _, c := range changes {
+		mode := map[bool]git.Mode{true: git.Symlink, false: git.File}[c.NewMode == "120000"]
+		if (git.Change{Path: c.Path, Mode: mode}).In(git.Asked) ||
+			git.InGitDirectory(c.Path, func(p string) bool { return paths[p] }) {
+			names = append(names, ui.Printable(c.Path))
+		}
+	}
+	if len(names) == 0 {
+		return nil
+	}
+	return []string{"the work changes what others run, or your next command: look at it before you check it out: " +
+		strings.Join(names, ", ")}
+}
+
+// AppliedNotes is AppliedText, and a line that names the files which run once the person builds, installs or opens the
+// project.
+func AppliedNotes(changes []api.WorkChange, dir string) []string {
+	notes, built := []string{AppliedText(changes, dir)}, []string(nil)
+	for _, c := range changes {
+		if c.Change != "deleted" && (git.Change{Path: c.Path}).In(git.Built) {
+			built = append(built, ui.Printable(c.Path))
+		}
+	}
+	if len(built) > 0 {
+		notes = append(notes, "once you build, install or open the project, these run or are obeyed: "+
+			strings.Join(built, ", "))
+	}
+	return notes
 }
 
 // Cache reports whether a path is that of a file which programs make for themselves, and which no user reads.

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/cli/ui"
 )
 
@@ -44,4 +45,22 @@ func FuzzPatchWriter(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestDeciding: what is fetched, and what is applied, is named where it runs on the person's machine.
+func TestDeciding(t *testing.T) {
+	changes := []api.WorkChange{{Path: "a", Change: "added"}, {Path: "lefthook-local.yml", Change: "added"},
+		{Path: "s/objects/k", Change: "added"}, {Path: "s/refs/k", Change: "added"}, {Path: "s/config", Change: "changed"},
+		{Path: ".npmrc", Change: "changed"}, {Path: "AGENTS.md", Change: "deleted"},
+		{Path: ".vscode", Change: "added", NewMode: "120000"}}
+	if got := strings.Join(Deciding(changes), "|"); !strings.HasSuffix(got,
+		": lefthook-local.yml, s/objects/k, s/refs/k, s/config, .vscode") {
+		t.Errorf("%q", got)
+	}
+	if got := AppliedNotes(changes, "/nowhere"); len(got) != 2 || !strings.HasSuffix(got[1], "obeyed: .npmrc") {
+		t.Errorf("%q", got)
+	}
+	if got := Deciding(changes[:1]); got != nil {
+		t.Errorf("%q", got)
+	}
 }

@@ -62,8 +62,10 @@ func destroyCommand(sess *session.Session) *cobra.Command {
 		Use:   "destroy [SANDBOX]...",
 		Short: "Remove sandboxes and the work in them",
 		Long: `Remove sandboxes: everything that runs in them, their checkouts and their homes.
-With --keep-work the checkouts stay, as directories of yours; work that was kept so
-by an earlier attempt is not removed by a later one without it. At a terminal it
+With --keep-work the checkouts stay, as directories of yours: without set-user-ID bits
+and capabilities, and with new settings and no hooks in each .git. What else in them
+may run on this machine is named. Work that was kept so by an earlier attempt is not
+removed by a later one without it. At a terminal it
 asks before; elsewhere --yes has to be there. --all removes every sandbox, and
 asks twice at a terminal, whatever --yes says. The id of a workspace that belongs
 to no sandbox ("cove list" names them) removes that; --orphans all of them.
@@ -199,7 +201,7 @@ func destroy(sess *session.Session, cmd *cobra.Command, o destroyOptions, args [
 			return err
 		}
 		if d.Kept != "" && !sess.JSON {
-			sess.Say.Line("the work is kept in %s", d.Kept)
+			sess.Say.Line("the work is kept in %s, with new settings and no hooks in its .git", d.Kept)
 		}
 		if d.Branch != "" && !sess.JSON {
 			sess.Say.Line("the branch %s is removed from %s", d.Branch, s.Repository.Source)

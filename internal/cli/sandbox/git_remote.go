@@ -19,6 +19,7 @@ import (
 	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/client"
 	"github.com/cove-sandbox/cove/internal/cli/flags"
+	"github.com/cove-sandbox/cove/internal/cli/report"
 	"github.com/cove-sandbox/cove/internal/cli/session"
 	"github.com/cove-sandbox/cove/internal/cli/ui"
 )
@@ -178,7 +179,13 @@ it, and "cove setup git" puts it where git looks.`,
 					return cove.Errorf(cove.Unsupported, "git cannot fetch from the server %s: the objects are on its machine",
 						sess.ServerAddress()).WithHint("bring the work back with %q", sess.Command("apply", s.Name))
 				}
-				return serveGit(ctx, sess, func() (api.ImportedWork, error) { return c.ImportWork(ctx, s.ID) })
+				return serveGit(ctx, sess, func() (api.ImportedWork, error) {
+					w, err := c.ImportWork(ctx, s.ID)
+					if all, unread := c.WorkChanges(ctx, s.ID, nil, false); err == nil && unread == nil {
+						sess.Say.Lines(report.Deciding(all.Changes)...)
+					}
+					return w, err
+				})
 			})
 		},
 	}

@@ -194,7 +194,7 @@ func sayReady(sess *session.Session, s api.Sandbox) {
 	rows.Add("attach", sess.Command("attach", s.Name))
 	if r != nil {
 		if r.Worktree {
-			rows.Add("edit", s.Directory)
+			rows.Add("files", s.Directory+" (the sandbox writes there: run no build in it)")
 		}
 		review := sess.Command("diff", s.Name)
 		if _, err := exec.LookPath(gitHelper); err == nil && !sess.Far() {

@@ -220,7 +220,9 @@ func sandboxFacts(s api.Sandbox, now time.Time) ui.Facts {
 			rows.Add("git", "outside: a worktree of a repository on this machine")
 		}
 	}
-	rows.Add("checkout", s.Directory)
+	if s.Directory != "" {
+		rows.Add("checkout", s.Directory+" (the sandbox writes there: run no git, editor or build in it)")
+	}
 	rows.Add("runs in", s.WorkDir)
 	rows.Add("network", s.Network)
 	for _, of := range s.Services {

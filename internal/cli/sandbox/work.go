@@ -240,7 +240,7 @@ func applied(done api.AppliedWork, dir string) ui.Result {
 	if len(done.Changes)+len(done.Conflicts) == 0 {
 		r.Notes = []string{"the sandbox has changed nothing"}
 	} else if len(done.Changes) > 0 {
-		r.Notes = []string{report.AppliedText(done.Changes, dir)}
+		r.Notes = report.AppliedNotes(done.Changes, dir)
 	}
 	return r
 }

@@ -4,8 +4,10 @@ import (
 	"bufio"
 	"errors"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/cove-sandbox/cove"
@@ -93,7 +95,7 @@ func isGitDirectory(dir string) bool {
 	if fi, err := os.Lstat(dir); err != nil || !fi.IsDir() {
 		return false
 	}
-	if _, err := os.Lstat(filepath.Join(dir, "commondir")); err == nil {
+	if _, err := os.Lstat(filepath.Join(dir, "commondir")); err == nil || Waits(dir) {
 		return false
 	}
 	_, err := os.Lstat(filepath.Join(dir, "HEAD"))
@@ -103,6 +105,15 @@ func isGitDirectory(dir string) bool {
 		}
 	}
 	return err == nil
+}
+
+// Waits reports whether git would wait without end in a git directory, for a writer of a pipe in place of a file.
+func Waits(dir string) bool {
+	return slices.ContainsFunc([]string{"HEAD", "config", "config.worktree", "packed-refs", "info/exclude"},
+		func(name string) bool {
+			fi, err := os.Stat(filepath.Join(dir, name))
+			return err == nil && fi.Mode()&(fs.ModeNamedPipe|fs.ModeDevice|fs.ModeSocket) != 0
+		})
 }
 
 // ReadPointer reads the one line of a pointer file.

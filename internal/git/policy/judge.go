@@ -430,9 +430,9 @@ func (p *Policy) contents(facts Facts) (key, why string, warnings []string) {
 	}
 	var blocked, warned []string
 	for _, c := range facts.Changes {
-		if in(p.blocked(), c) {
+		if c.In(p.blocked()) {
 			blocked = append(blocked, c.String())
-		} else if in(p.Warn, c) {
+		} else if c.In(p.Warn) {
 			warned = append(warned, c.String())
 		}
 	}
@@ -452,10 +452,10 @@ func (p *Policy) contents(facts Facts) (key, why string, warnings []string) {
 }
 
 // Watches reports whether a rule of the policy covers a change.
-func (p *Policy) Watches(c Change) bool { return in(p.blocked(), c) || in(p.Warn, c) }
+func (p *Policy) Watches(c Change) bool { return c.In(p.blocked()) || c.In(p.Warn) }
 
-// in reports whether a change affects files of sets. A symlink in place of a parent directory of theirs does too.
-func in(sets []Files, c Change) bool {
+// In reports whether a change affects files of sets. A symlink in place of a parent directory of theirs does too.
+func (c Change) In(sets []Files) bool {
 	return slices.ContainsFunc(sets, func(f Files) bool {
 		return f.Has(c.Path) || (c.Mode == Symlink || c.Mode == Gitlink) && f.below(c.Path)
 	})

@@ -164,9 +164,17 @@ func (f Files) Has(path string) bool {
 	return matchPath(strings.Split(pattern, "/"), strings.Split(strings.ToLower(path), "/"))
 }
 
-// below reports whether files of the set may lie below a path.
+// below reports whether files of the set may lie below a path. Of a set at any depth, the path ends with its beginning.
 func (f Files) below(path string) bool {
 	pattern, parts := strings.Split(strings.ToLower(string(f)), "/"), strings.Split(strings.ToLower(path), "/")
+	if pattern[0] != "**" {
+		return begins(pattern, parts)
+	}
+	return slices.ContainsFunc(suffixes(parts), func(rest []string) bool { return begins(pattern[1:], rest) })
+}
+
+// begins reports whether a path is the beginning of one that a pattern may match.
+func begins(pattern, parts []string) bool {
 	if len(parts) >= len(pattern) {
 		return false
 	}
@@ -175,7 +183,7 @@ func (f Files) below(path string) bool {
 			return false
 		}
 	}
-	return pattern[0] != "**"
+	return true
 }
 
 func matchPath(pattern, path []string) bool {
@@ -223,40 +231,6 @@ func matchName(pattern, name string) bool {
 		name, rest = name[i+len(part):], more
 	}
 }
-
-// Restricted are files that affect what others execute, and permissions: pipelines of the known forges, actions, code
-// owners, and configuration of hooks.
-var Restricted = slices.Concat([]Files{
-	".github/workflows/**", ".github/actions/**", "action.yml", "action.yaml", ".github/dependabot.yml",
-	".github/dependabot.yaml",
-	".gitea/workflows/**", ".forgejo/workflows/**", ".gitea/actions/**", ".forgejo/actions/**",
-	".gitlab-ci.yml", ".gitlab-ci.yaml", ".gitlab/ci/**", ".gitlab/agents/**",
-	".circleci/**", ".travis.yml", "azure-pipelines.yml", "azure-pipelines.yaml", "azure-pipelines/**",
-	"bitbucket-pipelines.yml",
-	"Jenkinsfile", "Jenkinsfile.*", ".drone.yml", ".drone.star", ".woodpecker.yml", ".woodpecker.yaml", ".woodpecker/**",
-	".buildkite/**", "appveyor.yml", ".appveyor.yml", ".cirrus.yml", ".cirrus.star", ".semaphore/**", ".tekton/**",
-	".builds/**", ".build.yml",
-	"cloudbuild.yaml", "cloudbuild.yml", "buildspec.yml", "buildspec.yaml",
-	"CODEOWNERS",
-}, hooks)
-
-// hooks are files that git executes, or a program that manages its hooks.
-var hooks = []Files{
-	".pre-commit-config.yaml", ".pre-commit-config.yml", ".husky/**", ".githooks/**", "lefthook.yml", "lefthook.yaml",
-	".lefthook.yml", ".lefthook/**",
-}
-
-// Noted are files that affect what others fetch or execute when they open or enter a checkout; a push that changes
-// them gets a warning.
-var Noted = []Files{".gitmodules", ".lfsconfig", ".devcontainer/**", ".devcontainer.json",
-	".vscode/tasks.json", ".vscode/settings.json", ".zed/settings.json", ".zed/tasks.json", ".exrc", ".nvim.lua",
-	".envrc", "mise.toml", ".mise.toml",
-	".mcp.json", ".claude/settings.json", ".claude/settings.local.json", ".claude/hooks/**", ".cursor/mcp.json",
-	".cursor/hooks.json", ".codex/**", ".gemini/settings.json", "opencode.json", "opencode.jsonc", ".opencode/**"}
-
-// Local are the files of a checkout that programs of its owner execute or obey: hooks, and configuration of editors and
-// agents. In a mounted checkout they are read-only.
-var Local = slices.Concat(hooks, Noted)
 
 // Summary describes p's permissions in one line.
 func (p *Policy) Summary() string {
