@@ -96,8 +96,8 @@ func (r Rules) Open(ctx context.Context, resolved string, w Wish) (*Opened, erro
 }
 
 // Guards returns the parts of a directory that others have to attach once more, over a writable mount of it with
-// MountAllow.Git: read-only or as they are. Absent is what could be made in it of what would be read-only. Errors: those
-// of Open.
+// MountAllow.Git: read-only or as they are. Absent is what of the read-only ones could be made yet. Errors: those of
+// Open.
 func (r Rules) Guards(ctx context.Context, dir string) (readOnly map[string]bool, absent []string, err error) {
 	o, err := r.Open(ctx, dir, Wish{Allow: cove.MountAllow{Git: true}})
 	if err != nil {
