@@ -8,6 +8,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -17,6 +18,7 @@ import (
 	"time"
 
 	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/pattern"
 )
 
 // Programs are the engines whose containers are found, in the order in which they are looked for.
@@ -63,6 +65,15 @@ type Choice struct {
 	Label string // KEY or KEY=VALUE
 }
 
+// Client returns the name of a container's client: the name of the container if the user has given it, else its id. A
+// name that it has of others never meets a client that is registered already.
+func (c Choice) Client(of Container) string {
+	if c.Name == of.Name {
+		return of.Name
+	}
+	return fmt.Sprintf("%.12s", of.ID)
+}
+
 // List returns the containers that exist. Errors: Unavailable, where the engine does not answer.
 func (e Engine) List(ctx context.Context, c Choice) ([]Container, error) {
 	names := []string{c.Name}
@@ -91,6 +102,58 @@ func (e Engine) List(ctx context.Context, c Choice) ([]Container, error) {
 	}
 	return all, nil
 }
+
+// Vouched refuses a container whose label does not show that its owner set it: an image has labels, too, and so do the
+// containers of files of repositories, which those who start them do not choose. Such a file cannot have a label with
+// secret words as its value. Errors: Forbidden, Unavailable.
+func (e Engine) Vouched(ctx context.Context, c Container, label string) error {
+	var own, ofImage struct {
+		Image  string
+		Labels map[string]string
+	}
+	out, err := e.ask(ctx, "inspect", "--type", "container", "--format",
+		`{"Image": {{json .Image}}, "Labels": {{json .Config.Labels}}}`, "--", c.ID)
+	if err == nil {
+		err = json.Unmarshal(out, &own)
+	}
+	if err == nil {
+		out, err = e.ask(ctx, "inspect", "--type", "image", "--format", `{"Labels": {{json .Config.Labels}}}`, "--",
+			own.Image)
+	}
+	if err == nil {
+		err = json.Unmarshal(out, &ofImage)
+	}
+	if err != nil {
+		return cove.Errorf(cove.Unavailable, "its labels and those of its image cannot be compared: %w", err)
+	}
+	if why := vouched(label, own.Labels, ofImage.Labels); why != "" {
+		return cove.Errorf(cove.Forbidden, "%s", why).WithHint("if you mean it, name it: --container %.12s", c.ID)
+	}
+	return nil
+}
+
+// vouched returns why a label of a container does not show that its owner set it, or "".
+func vouched(label string, container, image map[string]string) string {
+	key, _, _ := strings.Cut(label, "=")
+	if of, is := image[key]; is && of == container[key] {
+		return "its image has the label " + key
+	}
+	if secretLabel.MatchString(label) {
+		return ""
+	}
+	for name := range container {
+		for _, tool := range []string{"devcontainer.", "com.docker.compose.", "io.podman.compose."} {
+			if strings.HasPrefix(name, tool) {
+				return "it is made of a file, which may say the label " + key +
+					": a dev container has one of its own, which \"cove devcontainer write\" prints"
+			}
+		}
+	}
+	return ""
+}
+
+// secretLabel is a label that "cove devcontainer write" has made.
+var secretLabel = pattern.New(`^cove\.devcontainer=[a-z2-7]{26}$`)
 
 // parse reads the description of containers that "inspect" prints.
 func parse(text []byte) ([]Container, error) {

@@ -56,3 +56,36 @@ func TestHas(t *testing.T) {
 		t.Error("this process is in a container")
 	}
 }
+
+// TestVouched: a label counts if the owner alone can have set it.
+func TestVouched(t *testing.T) {
+	const secret = "cove.devcontainer=abcdefghijklmnopqrstuvwxyz"
+	ofFile := map[string]string{"devcontainer.local_folder": "/x", "a": "b", "cove.devcontainer": secret[18:]}
+	for _, c := range []struct {
+		label            string
+		container, image map[string]string
+		counts           bool
+	}{
+		{"a=b", map[string]string{"a": "b"}, nil, true},
+		{"a", map[string]string{"a": "b"}, map[string]string{"c": "d"}, true},
+		{"a=b", map[string]string{"a": "b"}, map[string]string{"a": "c"}, true},
+		{"a=b", map[string]string{"a": "b"}, map[string]string{"a": "b"}, false},
+		{"a", map[string]string{"a": ""}, map[string]string{"a": ""}, false},
+		{"a=b", ofFile, nil, false},
+		{"devcontainer.local_folder=/x", ofFile, nil, false},
+		{"cove.devcontainer", ofFile, nil, false},
+		{"cove.devcontainer=x", ofFile, nil, false},
+		{secret, ofFile, nil, true},
+		{secret, ofFile, ofFile, false},
+		{"a=b", map[string]string{"a": "b", "com.docker.compose.project": "x"}, nil, false},
+	} {
+		if why := vouched(c.label, c.container, c.image); (why == "") != c.counts {
+			t.Errorf("%s of %v, image %v: %q", c.label, c.container, c.image, why)
+		}
+	}
+	for _, c := range []struct{ chosen, want string }{{"box", "box"}, {id[:12], id[:12]}, {id, id[:12]}, {"", id[:12]}} {
+		if got := (Choice{Name: c.chosen}).Client(Container{ID: id, Name: "box"}); got != c.want {
+			t.Errorf("%q: %s", c.chosen, got)
+		}
+	}
+}

@@ -45,6 +45,22 @@ func takeMounts(v *evaluation, p property) {
 	}
 }
 
+// mountFields reads a mount as "docker run --mount" has it, with the first name of each field.
+func mountFields(text string) map[string]string {
+	m := map[string]string{}
+	for part := range strings.SplitSeq(text, ",") {
+		name, value, _ := strings.Cut(part, "=")
+		switch name {
+		case "src":
+			name = "source"
+		case "dst", "destination":
+			name = "target"
+		}
+		m[name] = value
+	}
+	return m
+}
+
 // takeVolume adds a volume to those of a sandbox or a service, or says why there is none.
 func takeVolume(v *evaluation, p property, key string, to *[]cove.Volume, a attached) {
 	name := strings.TrimSpace(key + " " + a.target)

@@ -156,8 +156,7 @@ func AddFeatures(checkout fs.FS, e *Effective, c Context) (Files, error) {
 		}
 		if !is {
 			e.Missing = append(e.Missing, ref)
-			e.Unsupported = append(e.Unsupported, LeftOut{"features." + f.ID, "", f.line,
-				"it has not been fetched, which \"cove devcontainer build\", \"up\" and --devcontainer do"})
+			e.Unsupported = append(e.Unsupported, LeftOut{"features." + f.ID, "", f.line, notFetched})
 			continue
 		}
 		more, err := describe(e, c, &f, all, pins)
@@ -176,6 +175,8 @@ func AddFeatures(checkout fs.FS, e *Effective, c Context) (Files, error) {
 	conclude.featuresTaken()
 	return all, nil
 }
+
+const notFetched = "it has not been fetched, which \"cove devcontainer build\", \"up\" and --devcontainer do"
 
 // fetched adds the files of a feature of a registry, if it has been fetched. Errors: TooLarge.
 func (c Context) fetched(ref string, all Files) (is bool, err error) {

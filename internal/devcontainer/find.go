@@ -23,11 +23,8 @@ const (
 
 	maxFile = 1 << 20 // bytes
 
-	own = "cove" // the folder that Write makes, and Find does not choose
+	own = "cove" // the folder of what earlier versions wrote for others, which Find does not choose
 )
-
-// OwnFile is the path of the file that Write makes, from the top of the checkout.
-const OwnFile = folder + "/" + own + "/" + fileName
 
 // File is a devcontainer.json as it lies in a checkout.
 type File struct {
@@ -36,8 +33,7 @@ type File struct {
 }
 
 // Find returns the devcontainer.json of a checkout: .devcontainer/devcontainer.json, .devcontainer.json, or that of a
-// folder below .devcontainer, which name selects. That of Write is not among them. checkout
-// must not follow links out of itself, as that of an os.Root.
+// folder below .devcontainer, which name selects. checkout must not follow links out of itself, as that of an os.Root.
 // Errors: NotFound without any, or without one of that name; Conflict where there are several and no name.
 func Find(checkout fs.FS, name string) (File, error) {
 	all, err := candidates(checkout)

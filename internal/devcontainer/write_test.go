@@ -3,42 +3,74 @@ package devcontainer
 import (
 	"bytes"
 	"encoding/json"
+	"io/fs"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
 	"testing"
+	"testing/fstest"
 
 	"github.com/tailscale/hujson"
 
 	"github.com/cove-sandbox/cove"
 )
 
-var confined = Confinement{Capabilities: []string{"CHOWN"}, Seccomp: ".devcontainer/cove/seccomp.json",
-	Env: map[string]string{"SSL_CERT_FILE": "/etc/cove/ca.crt"}, Wait: "wait"}
+var confined = Confinement{Dir: "/home/u/.cove/x", Capabilities: []string{"CHOWN"}, Seccomp: "seccomp.json",
+	Env: map[string]string{"SSL_CERT_FILE": "/etc/cove/ca.crt"}, Wait: "wait", Label: "cove.devcontainer=secret",
+	Guards: func(string) (map[string]bool, []string, error) {
+		return map[string]bool{".git": false, ".git/hooks": true}, []string{".envrc"}, nil
+	}}
 
-// rewritten returns the members of a written file, and what was said, as KEY.
-func rewritten(t *testing.T, path, text string) (all map[string]any, said []string, source string) {
+// written returns the members of a written file, what was said, as KEY, and what belongs to the file.
+func written(t *testing.T, path, text string) (all map[string]any, said []string, made Files) {
 	t.Helper()
-	f := File{path, []byte(text)}
-	e, err := Evaluate(f, users)
+	w, err := write(t, path, text)
 	if err != nil {
 		t.Fatalf("%s: %v", text, err)
 	}
-	w, err := Write(f, e, users, confined)
+	made = w.Files
+	standard, err := hujson.Standardize(bytes.Clone(made["devcontainer.json"]))
 	if err != nil {
-		t.Fatalf("%s: %v", text, err)
-	}
-	standard, err := hujson.Standardize(bytes.Clone(w.Data))
-	if err != nil {
-		t.Fatalf("%v: %s", err, w.Data)
+		t.Fatalf("%v: %s", err, made)
 	}
 	if err := json.Unmarshal(standard, &all); err != nil {
-		t.Fatalf("%v: %s", err, w.Data)
+		t.Fatalf("%v: %s", err, made)
 	}
-	for _, l := range w.Changed {
-		said = append(said, l.Key)
+	for _, note := range w.Notes {
+		if key, _, is := strings.Cut(note, " is left out: "); is {
+			_, key, _ = strings.Cut(key, ": ")
+			said = append(said, key)
+		}
 	}
-	return all, said, string(w.Data)
+	return all, said, made
+}
+
+func write(t *testing.T, path, text string) (*Written, error) {
+	t.Helper()
+	f, c := File{path, []byte(text)}, users
+	checkout := fstest.MapFS{"Dockerfile": {Data: []byte("FROM a")}, ".devcontainer/Dockerfile": {Data: []byte("FROM b")},
+		".dockerignore": {Data: []byte("x")}, "data": {Data: []byte("/"), Mode: fs.ModeSymlink},
+		".devcontainer/f/devcontainer-feature.json": {Data: []byte(`{"id": "f", "version": "1.0.0"}`)},
+		".devcontainer/f/install.sh":                {},
+		".devcontainer/bind/devcontainer-feature.json": {Data: []byte(`{"id": "bind",
+			"mounts": ["type=bind,source=/,target=/h"]}`)},
+		".devcontainer/bind/install.sh": {}}
+	c.Checkout = checkout
+	e, err := Evaluate(f, c)
+	if err != nil {
+		return nil, err
+	}
+	files, err := Referred(checkout, e.Refers)
+	if err != nil {
+		t.Fatal(err)
+	}
+	more, err := AddFeatures(checkout, e, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	maps.Copy(files, more)
+	return Write(f, e, files, c, confined)
 }
 
 // TestWriteMember: what a property becomes, and what is said. A member with null is not there.
@@ -50,37 +82,39 @@ func TestWriteMember(t *testing.T) {
 		{in, `{"image": "a", "initializeCommand": "rm -rf /"}`, "initializeCommand", `null`, "initializeCommand"},
 		{in, `{"image": "a", "appPort": 80}`, "appPort", `null`, "appPort"},
 		{in, `{"image": "a", "forwardPorts": [80]}`, "forwardPorts", `[80]`, ""},
-		{in, `{"image": "a", "x": "${localEnv:TERM_THEME} ${localEnv:TOKEN} ${localEnv:T:default} ${localEnvelope:x}"}`, "x",
-			`"${localEnv:TERM_THEME}  default ${localEnvelope:x}"`, "x x"},
-		{in, `{"image": "a", "x": [{"y": "${env:TOKEN}"}]}`, "x", `[{"y": ""}]`, "x"},
-		{in, `{"build": {"dockerfile": "Dockerfile"}}`, "build", `{"dockerfile": "../Dockerfile", "context": ".."}`, ""},
-		{in, `{"build": {"dockerfile": "d/Dockerfile", "context": "..", "options": ["--network=host"]}}`, "build",
-			`{"dockerfile": "../d/Dockerfile", "context": "../.."}`, "build.options"},
-		{".devcontainer.json", `{"build": {"dockerfile": "Dockerfile", "context": "."}}`, "build",
-			`{"dockerfile": "../../Dockerfile", "context": "../.."}`, ""},
-		{in, `{"dockerFile": "Dockerfile"}`, "dockerFile", `"../Dockerfile"`, ""},
-		{".devcontainer/go/devcontainer.json",
-			`{"image": "a", "features": {"./f": {"v": "1"}, "../g": {}, "r.example/f:1": {}}}`, "features",
-			`{"../go/f": {"v": "1"}, "../g": {}, "r.example/f:1": {}}`, ""},
-		{in, `{"image": "a", "overrideFeatureInstallOrder": ["./f", "r.example/f"]}`, "overrideFeatureInstallOrder",
-			`["../f", "r.example/f"]`, ""},
+		{in, `{"image": "a", "name": "${localEnv:TERM_THEME} ${localEnv:TOKEN} ${localEnv:T:default}"}`, "name",
+			`"dark  default"`, "name"},
+		{in, `{"image": "a", "customizations": {"x": [{"y": "${env:TOKEN} ${workspaceFolder} ${containerEnv:A}"}, 1]}}`,
+			"customizations", `{"x": [{"y": " ${workspaceFolder} ${containerEnv:A}"}, 1]}`, "customizations"},
+		{in, `{"image": "a", "unknown": 1}`, "unknown", `null`, "unknown"},
+		{in, `{"build": {"dockerfile": "Dockerfile"}}`, "build", `{"dockerfile": "Dockerfile", "target": "", "args": {},
+			"context": "/home/ada/shop/.devcontainer"}`, ""},
+		{".devcontainer.json", `{"build": {"dockerfile": "Dockerfile", "context": ".", "args": {"A": "${env:B}"},
+			"options": ["--network=host"]}}`, "build",
+			`{"dockerfile": "Dockerfile", "context": "/home/ada/shop", "target": "", "args": {}}`, "build.args.A build.options"},
+		{in, `{"image": "a", "features": {"./f": {"v": "${env:TOKEN}x"}, "r.example/f:1": true}}`, "features",
+			`{"../../../ada/shop/.devcontainer/f": {"v": "x"}, "r.example/f:1": {}}`, "features../f"},
 		{in, `{"image": "a", "mounts": ["type=bind,source=/,target=/h", "type=volume,source=data,target=/d",
-			"type=volume,target=/d", "type=volume,src=x-${devcontainerId},dst=/d",
+			"type=volume,target=/d", "type=volume,src=x-${devcontainerId},dst=/e",
 			"type=volume,source=${devcontainerId},target=/d,volume-opt=device=/", {"type": "tmpfs", "target": "/t"}]}`, "mounts",
-			`["type=volume,target=/d", "type=volume,src=x-${devcontainerId},dst=/d", {"type": "tmpfs", "target": "/t"}]`,
+			`["type=volume,target=/d", "type=volume,source=x-` + Identity(users.Local, in) + `,target=/e",
+			"type=tmpfs,target=/t", "type=bind,source=/home/ada/shop/.git,target=/workspaces/shop/.git",
+			"type=bind,source=/home/ada/shop/.git/hooks,target=/workspaces/shop/.git/hooks,readonly"]`,
 			`mounts "type=bind,source=/,target=/h" mounts "type=volume,source=data,target=/d" ` +
 				`mounts "type=volume,source=${devcontainerId},target=/d,volume-opt=device=/"`},
-		{in, `{"image": "a", "workspaceMount": "type=bind,source=/home,target=/w"}`, "workspaceMount", `null`,
-			"workspaceMount"},
+		{in, `{"image": "a", "workspaceMount": "type=bind,source=/home,target=/w"}`, "workspaceMount",
+			`"type=bind,source=/home/ada/shop,target=/workspaces/shop"`, "workspaceMount"},
 		{in, `{"image": "a", "workspaceMount": "type=bind,source=${localWorkspaceFolder}/../..,target=/w"}`, "workspaceMount",
-			`null`, "workspaceMount"},
-		{in, `{"image": "a", "workspaceMount": "type=bind,source=${localWorkspaceFolder}/a,target=/w,consistency=cached"}`,
-			"workspaceMount", `"type=bind,source=${localWorkspaceFolder}/a,target=/w,consistency=cached"`, ""},
-		{in, `{"image": "a", "hostRequirements": {"cpus": 1, "gpu": true}}`, "hostRequirements", `{"cpus": 1}`,
-			"hostRequirements.gpu"},
+			`"type=bind,source=/home/ada/shop,target=/workspaces/shop"`, "workspaceMount"},
+		{in, `{"image": "a", "workspaceMount":
+			"type=bind,source=${localWorkspaceFolder}/.devcontainer,target=/w,consistency=cached"}`, "workspaceMount",
+			`"type=bind,source=/home/ada/shop/.devcontainer,target=/w"`, ""},
+		{in, `{"image": "a", "hostRequirements": {"cpus": 1, "gpu": true}}`, "hostRequirements", `null`,
+			"hostRequirements"},
 		{in, `{"image": "a", "containerEnv": {"A": "b", "SSL_CERT_FILE": "/own"}}`, "containerEnv",
 			`{"A": "b", "SSL_CERT_FILE": "/etc/cove/ca.crt"}`, "containerEnv.SSL_CERT_FILE"},
-		{in, `{"image": "a", "remoteEnv": {"SSL_CERT_FILE": "/own"}}`, "remoteEnv", `{}`, "remoteEnv.SSL_CERT_FILE"},
+		{in, `{"image": "a", "remoteEnv": {"SSL_CERT_FILE": "/own", "B": null}}`, "remoteEnv", `{"B": null}`,
+			"remoteEnv.SSL_CERT_FILE"},
 		{in, `{"image": "a"}`, "postCreateCommand", `"wait"`, ""},
 		{in, `{"image": "a", "postCreateCommand": "make"}`, "postCreateCommand", `"(wait) || exit\nmake"`, ""},
 		{in, `{"image": "a", "postCreateCommand": ["make", "$A"]}`, "postCreateCommand",
@@ -92,13 +126,13 @@ func TestWriteMember(t *testing.T) {
 		{in, `{"image": "a", "onCreateCommand": "x", "postCreateCommand": "make"}`, "postCreateCommand", `"make"`, ""},
 		{in, `{"image": "a", "postStartCommand": "make"}`, "postStartCommand", `"(wait) || exit\nmake"`, ""},
 	} {
-		got, said, source := rewritten(t, c.path, c.text)
+		got, said, made := written(t, c.path, c.text)
 		var want any
 		if err := json.Unmarshal([]byte(c.want), &want); err != nil {
 			t.Fatal(err)
 		}
 		if !reflect.DeepEqual(got[c.member], want) {
-			t.Errorf("%s: %v, want %s\n%s", c.text, got[c.member], c.want, source)
+			t.Errorf("%s: %v, want %s\n%s", c.text, got[c.member], c.want, made)
 		}
 		if strings.Join(said, " ") != c.said {
 			t.Errorf("%s: it says %q, want %q", c.text, said, c.said)
@@ -108,8 +142,8 @@ func TestWriteMember(t *testing.T) {
 
 // TestWriteRunArgs: options that widen nothing stay, limits are the lower ones, and the confinement's are always there.
 func TestWriteRunArgs(t *testing.T) {
-	own := []string{"--network=none", "--security-opt=no-new-privileges",
-		"--security-opt=seccomp=${localWorkspaceFolder}/.devcontainer/cove/seccomp.json", "--cap-drop=ALL", "--cap-add=CHOWN"}
+	own := []string{"--label=cove.devcontainer=secret", "--network=none", "--security-opt=no-new-privileges",
+		"--security-opt=seccomp=/home/u/.cove/x/seccomp.json", "--cap-drop=ALL", "--cap-add=CHOWN"}
 	for _, c := range []struct {
 		args, want []string // want is beside own and the limits
 		limits     string
@@ -119,17 +153,20 @@ func TestWriteRunArgs(t *testing.T) {
 		{[]string{"--network=none", "--cap-drop", "MKNOD", "--security-opt", "no-new-privileges"}, nil, "4G 2 1024", ""},
 		{[]string{"--memory=1g", "--cpus", "1", "--pids-limit=7"}, nil, "1G 1 7", ""},
 		{[]string{"-m", "64g", "--cpus=64"}, nil, "4G 2 1024", ""},
-		{[]string{"--init", "-e", "A=b", "--hostname", "x"}, []string{"--init", "-e", "A=b", "--hostname", "x"},
+		{[]string{"--init", "-e", "A=b", "--hostname", "x"}, []string{"--init", "--env=A=b", "--hostname=x"},
 			"4G 2 1024", ""},
+		{[]string{"--label", "a=b", "--name=x", "--rm=image"}, nil, "4G 2 1024",
+			"runArgs --label a=b|runArgs --name x|runArgs --rm image"},
 		{[]string{"-e", "TOKEN"}, nil, "4G 2 1024", "runArgs -e TOKEN"},
 		{[]string{"--network", "host", "-v", "/:/h", "--privileged", "--device=/dev/kvm"}, nil, "4G 2 1024",
 			"runArgs --network host|runArgs -v /:/h|runArgs --privileged|runArgs --device /dev/kvm"},
 		{[]string{"--security-opt", "seccomp=unconfined", "--cap-add=ALL"}, nil, "4G 2 1024",
 			"runArgs --security-opt seccomp=unconfined|runArgs --cap-add ALL"},
-		{[]string{"-e", "A=${localEnv:TOKEN}"}, []string{"-e", "A="}, "4G 2 1024", "runArgs"},
+		{[]string{"-e", "A=${localEnv:TOKEN}"}, []string{"--env=A="}, "4G 2 1024",
+			"runArgs -e A=${localEnv:TOKEN}"},
 	} {
 		text, _ := json.Marshal(map[string]any{"image": "a", "runArgs": append([]string{}, c.args...)})
-		got, said, _ := rewritten(t, ".devcontainer.json", string(text))
+		got, said, _ := written(t, ".devcontainer.json", string(text))
 		l := strings.Fields(c.limits)
 		want := slices.Concat(own, c.want, []string{"--memory=" + l[0], "--cpus=" + l[1], "--pids-limit=" + l[2]})
 		var args []string
@@ -144,46 +181,47 @@ func TestWriteRunArgs(t *testing.T) {
 
 // TestWriteRefuses: a container that could not be confined is not written.
 func TestWriteRefuses(t *testing.T) {
-	for _, text := range []string{`{"dockerComposeFile": "compose.yaml", "service": "app"}`,
-		`{"image": "a", "customizations": {"cove": {"isolation": {"enabled": false}}}}`} {
-		f := File{".devcontainer.json", []byte(text)}
-		e, err := Evaluate(f, users)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := Write(f, e, users, confined); cove.ErrorCode(err) != cove.Unsupported {
+	for text, want := range map[string]cove.Code{
+		`{"dockerComposeFile": "compose.yaml", "service": "app"}`:                            cove.Unsupported,
+		`{"image": "a", "customizations": {"cove": {"isolation": {"enabled": false}}}}`:      cove.Unsupported,
+		`{"image": "a", "features": {"./bind": {}}}`:                                         cove.Unsupported,
+		`{"image": "a", "containerEnv": {"A": "${localEnv:B:${localEnv:TOKEN}}"}}`:           cove.InvalidArgument,
+		`{"image": "a", "containerEnv": {"A": "${A}"}}`:                                      cove.InvalidArgument,
+		`{"image": "a", "postCreateCommand": "echo ${A:-${localEnv:TOKEN}}"}`:                cove.InvalidArgument,
+		`{"image": "a", "workspaceFolder": "/w,x"}`:                                          cove.InvalidArgument,
+		`{"image": "a", "workspaceMount": "type=bind,source=/home/ada/shop/data,target=/w"}`: cove.InvalidArgument,
+		`{"build": {"dockerfile": "Dockerfile", "context": "../data"}}`:                      cove.InvalidArgument,
+		`{"build": {"dockerfile": "None"}}`:                                                  cove.InvalidArgument,
+		`{"image": "a", "remoteUser": "--privileged"}`:                                       cove.InvalidArgument,
+		`{"build": {"dockerfile": "Dockerfile", "context": "..", "target": "--network=h"}}`:  cove.InvalidArgument,
+	} {
+		if _, err := write(t, ".devcontainer/devcontainer.json", text); cove.ErrorCode(err) != want {
 			t.Errorf("%s: %v", text, err)
 		}
 	}
-	f := File{".devcontainer.json", []byte(`{"image": "a", "features": {"./f": {}}}`)}
-	e, err := Evaluate(f, users)
-	if err != nil {
-		t.Fatal(err)
-	}
-	e.LeftOut = append(e.LeftOut, LeftOut{Key: "features../f.privileged", Line: 1})
-	if _, err := Write(f, e, users, confined); cove.ErrorCode(err) != cove.Unsupported {
-		t.Errorf("a privileged feature: %v", err)
-	}
 }
 
-// TestWriteComments: comments stay, and the file names where it is from.
-func TestWriteComments(t *testing.T) {
-	_, _, source := rewritten(t, ".devcontainer.json", "{\n// why\n\"image\": \"a\", // which\n}")
-	for _, want := range []string{"// Written by \"cove devcontainer write\" from .devcontainer.json",
-		"// why", "// which"} {
-		if !strings.Contains(source, want) {
-			t.Errorf("no %q in %s", want, source)
+// TestWriteVariables: of ${…}, those of the container and of shells are left, and none that others replace.
+func TestWriteVariables(t *testing.T) {
+	for text, left := range map[string]string{
+		"$A ${A} ${A:-x} ${A%.*} ${#A[@]} ${A:1:2} ${1} ${@} ${!A}": "", "${containerEnv:A} ${containerEnv:A:b}": "",
+		"${localEnv:A}": "${localEnv:A}", "${env:A:b}": "${env:A:b}", "${env}": "${env}", "${localEnv:-A}": "${localEnv:-A}",
+		"${config:a}": "${config:a}", "${A:-${env:B}}": "${A:-${env:B}", "${A": "${A}", "${}": "${}",
+		"${containerEnv:A:${env:B}}": "${containerEnv:A:${env:B}", "a ${A} ${command:x}": "${command:x}",
+	} {
+		if got := leftVariable(text, ofContainer, ofShell); got != left {
+			t.Errorf("%s: %q, want %q", text, got, left)
 		}
 	}
 }
 
-// TestWriteWithoutHost: no variable of the host is left in what is rewritten, nor does a mark of the encoding matter.
-func TestWriteWithoutHost(t *testing.T) {
-	_, _, source := rewritten(t, ".devcontainer/devcontainer.json", "\xef\xbb\xbf"+`{"image": "a",
-		"features": {"./f": {"token": "${localEnv:TOKEN}"}}, "postCreateCommand": {"a": ["x", "${localEnv:TOKEN}"]},
-		"mounts": ["type=volume,source=${localEnv:TOKEN}${devcontainerId},target=/d"],
-		"runArgs": ["-e", "A=${localEnv:TOKEN}"], "containerEnv": {"A": "${env:TOKEN}"}}`)
-	if strings.Contains(source, "TOKEN") {
-		t.Error(source)
+// TestWriteFiles: the file names where it is from, in one line, and has the Dockerfile and what it ignores beside it.
+func TestWriteFiles(t *testing.T) {
+	_, _, made := written(t, ".devcontainer/a\nb/devcontainer.json", `{"build": {"dockerfile": "../../Dockerfile",
+		"context": "../.."}}`)
+	first, _, _ := strings.Cut(string(made["devcontainer.json"]), "\n")
+	if !strings.Contains(first, `from ".devcontainer/a\nb/devcontainer.json"`) || string(made["Dockerfile"]) != "FROM a" ||
+		string(made["Dockerfile.dockerignore"]) != "x" {
+		t.Errorf("%s", made)
 	}
 }

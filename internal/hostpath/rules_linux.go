@@ -97,6 +97,28 @@ func (r Rules) Open(ctx context.Context, resolved string, w Wish) (*Opened, erro
 	return o, nil
 }
 
+// Guards returns the parts of a directory that others have to attach once more, over a writable mount of it with
+// MountAllow.Git: read-only or as they are. Absent is what of the read-only ones could be made yet. Errors: those of
+// Open.
+func (r Rules) Guards(ctx context.Context, dir string) (readOnly map[string]bool, absent []string, err error) {
+	o, err := r.Open(ctx, dir, Wish{Allow: cove.MountAllow{Git: true}})
+	if err != nil {
+		return nil, nil, cove.Errorf(cove.ErrorCode(err), "%s", cove.ErrorMessage(err)).
+			WithHint("put it right in the directory: it would be attached to the container, and writable there")
+	}
+	defer o.Close()
+	readOnly = map[string]bool{}
+	for _, g := range o.Guards {
+		readOnly[g.Name] = g.ReadOnly
+	}
+	for _, name := range append([]string{".git/commondir", ".git/config.worktree"}, r.Guarded...) {
+		if name = strings.TrimSuffix(name, "/**"); !readOnly[name] && !readOnly[filepath.Dir(name)] {
+			absent = append(absent, name)
+		}
+	}
+	return readOnly, absent, nil
+}
+
 // judgePart refuses a writable mount of a part of a repository that would be read-only in a mount of the whole.
 func (r Rules) judgePart(name string, allow cove.MountAllow) error {
 	for dir := name; dir != "/"; dir = filepath.Dir(dir) {

@@ -33,6 +33,8 @@ func TestDevContainerWritten(t *testing.T) {
 	files := map[string]string{
 		"shop/Dockerfile": "FROM " + image + "\nCOPY built /built\n",
 		"shop/built":      "built",
+		"shop/hooks.sh": "for f in .git/hooks/x .git/config .devcontainer/x; do (echo x >>$f) || echo no $f; done " +
+			">refused\nmv .git .g || echo no .git >>refused\ntouch .git/x\n",
 		"shop/.devcontainer/tool/devcontainer-feature.json": `{"id": "tool", "version": "1.0.0", "name": "tool"}`,
 		"shop/.devcontainer/tool/install.sh":                "#!/bin/sh\necho 'echo a tool' >/bin/tool; chmod +x /bin/tool\n",
 		"shop/.devcontainer/devcontainer.json": `{
@@ -49,7 +51,8 @@ func TestDevContainerWritten(t *testing.T) {
 	"onCreateCommand": ["sh", "-c", "./box https://good.lab.test/x >fetched; echo $0 $STAGE \"[$KEY]\" >>fetched",
 		"created"],
 	"postCreateCommand": {"tool": "tool >tool.out",
-		"status": "cat /proc/self/status /built >status; ls / >root; hostname >>root"},
+		"status": "cat /proc/self/status /built >status; ls / >root; hostname >>root",
+		"hooks": "sh /workspaces/shop/hooks.sh"},
 	"postStartCommand": "./box https://good.lab.test/started >>starts",
 }
 `,
@@ -59,6 +62,9 @@ func TestDevContainerWritten(t *testing.T) {
 		if strings.HasSuffix(name, ".sh") {
 			os.Chmod(path, 0o755)
 		}
+	}
+	if out, err := exec.Command("git", "init", "-q", top).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
 	}
 	if out, err := exec.Command("tar", "-C", top, "-xf", boxArchive(t)).CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
@@ -74,7 +80,12 @@ func TestDevContainerWritten(t *testing.T) {
 	if again := l.cove(t, "devcontainer", "write", "--workspace-folder", top); again.code == 0 {
 		t.Error("it writes over what is there")
 	}
-	config := filepath.Join(top, strings.Split(written.stdout, "\n")[0])
+	config := filepath.Join(filepath.Dir(strings.Split(written.stdout, "\n")[0]), "devcontainer.json")
+	_, after, _ := strings.Cut(written.stderr, "--label ")
+	label, _, _ := strings.Cut(after, "\n")
+	if strings.HasPrefix(config, top) || !strings.HasPrefix(label, "cove.devcontainer=") {
+		t.Fatalf("%+v", written)
+	}
 	cli := func(ctx context.Context, args ...string) (string, error) {
 		cmd := exec.CommandContext(ctx, program, append(args, "--workspace-folder", top, "--config", config)...)
 		cmd.Env = append(os.Environ(), "LAB_SECRET=sesame")
@@ -100,7 +111,7 @@ func TestDevContainerWritten(t *testing.T) {
 			"devcontainer.local_folder="+top).Output()
 		return strings.Contains(string(runs), "run cove gateway attach")
 	})
-	l.stays(t, "", "gateway", "attach", "--label", "devcontainer.local_folder="+top, "--allow", "good.lab.test")
+	l.stays(t, "", "gateway", "attach", "--label", label, "--allow", "good.lab.test")
 	if err := <-up; err != nil {
 		t.Fatalf("up: %v\n%s", err, out)
 	}
@@ -114,6 +125,8 @@ func TestDevContainerWritten(t *testing.T) {
 	for name, want := range map[string]string{
 		"fetched":  "200 GET good.lab.test/x over https\ncreated test []\n",
 		"tool.out": "a tool\n",
+		"refused":  "no .git/hooks/x\nno .git/config\nno .devcontainer/x\nno .git\n",
+		".git/x":   "",
 		"starts":   "200 GET good.lab.test/started over https\n",
 	} {
 		if got := read(name); got != want {

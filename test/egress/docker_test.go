@@ -3,6 +3,7 @@
 package egress
 
 import (
+	"crypto/rand"
 	"fmt"
 	"os"
 	"os/exec"
@@ -153,11 +154,14 @@ func gatewayContainers(t *testing.T, program, archive string) {
 		}
 		return strings.TrimSpace(string(out))
 	}
-	run := func(name, network string, more ...string) {
-		t.Helper()
-		engine(append(append([]string{"run", "--detach", "--network", network, "--name", name}, more...), image, "/box")...)
-		t.Cleanup(func() { exec.Command(program, "rm", "--force", name).Run() })
+	of := func(image string) func(name, network string, more ...string) {
+		return func(name, network string, more ...string) {
+			t.Helper()
+			engine(append(append([]string{"run", "--detach", "--network", network, "--name", name}, more...), image, "/box")...)
+			t.Cleanup(func() { exec.Command(program, "rm", "--force", name).Run() })
+		}
 	}
+	run := of(image)
 	engine("import", archive, image)
 	t.Cleanup(func() { exec.Command(program, "image", "rm", "--force", image).Run() })
 	unique := fmt.Sprintf("-cove-%d", os.Getpid())
@@ -194,9 +198,45 @@ func gatewayContainers(t *testing.T, program, archive string) {
 		}
 	}
 	b := l.stays(t, open+" is not attached", append(attach, "--label", "attach=yes")...)
+	// A client that is registered already, whose name a container has.
+	if got := l.cove(t, "gateway", "add", other, "--transparent", "--allow", "bad.lab.test"); got.code != 0 {
+		t.Fatalf("%+v", got)
+	}
 	run(other, "none", "--label", "attach=yes")
+	id := engine("inspect", "--format", "{{.Id}}", other)
 	await.That(t, "one that comes later is attached",
-		func() bool { return strings.Contains(b.stderr.String(), "as "+other) })
+		func() bool { return strings.Contains(b.stderr.String(), "as "+id[:12]) })
+	if out, _ := exec.Command(program, "exec", other, "/box", "http://bad.lab.test/x").CombinedOutput(); strings.Contains(
+		string(out), "200 GET") {
+		t.Errorf("by its name it has the policy of another client: %s", out)
+	}
+	// Labels that others have set: an image, and the file of a repository, by which its container is made.
+	labelled := image + "-labelled"
+	engine("import", "--change", "LABEL attach=yes", archive, labelled)
+	t.Cleanup(func() { exec.Command(program, "image", "rm", "--force", labelled).Run() })
+	secret := "cove.devcontainer=" + strings.ToLower(rand.Text())
+	ofFile := []string{"--label", "devcontainer.local_folder=" + l.dir, "--label", "attach=yes"}
+	for name, c := range map[string]struct {
+		why, image string
+		labels     []string
+	}{
+		"image" + unique: {"its image has the label attach", labelled, nil},
+		"file" + unique:  {"it is made of a file, which may say the label attach", image, ofFile},
+		"compose" + unique: {"it is made of a file", image,
+			[]string{"--label=com.docker.compose.project=x", "--label=attach=yes"}},
+		"written" + unique: {"it is made of a file", image, append(ofFile, "--label", secret)},
+	} {
+		of(c.image)(name, "none", c.labels...)
+		await.That(t, c.why, func() bool { return strings.Contains(b.stderr.String(), name+" is not attached: "+c.why) })
+		if strings.Contains(b.stderr.String(), "as "+name) || fetches(name) {
+			t.Errorf("%s is attached: %s", name, b.stderr.String())
+		}
+	}
+	w := l.stays(t, "attached process", append(attach, "--label", secret)...)
+	if !fetches("written" + unique) {
+		t.Errorf("by the label of a written file: %s", w.stderr.String())
+	}
+	w.stop()
 	if !fetches(other) {
 		t.Errorf("found by its label, it fetches nothing: %s", b.stderr.String())
 	}

@@ -213,7 +213,7 @@ echo '{"image": "golang:${templateOption:variant}"}' >../templates/src/go/.devco
 			lines: []how{
 				{line: "cove devcontainer explain", prints: "privileged"},
 				{line: "cove devcontainer exec", prints: "test"},
-				{line: "cove devcontainer write", prints: ".devcontainer/cove/seccomp.json"},
+				{line: "cove devcontainer write", prints: "seccomp.json"},
 				{line: "cove gateway &", why: "test/egress has it, with the reference command line and Docker"},
 				{line: "sudo cove gateway attach", why: "test/egress has it, with the reference command line and Docker"},
 				{line: "devcontainer up --workspace-folder", why: "test/egress has it, with Docker"},

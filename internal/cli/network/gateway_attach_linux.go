@@ -33,8 +33,11 @@ gateway, the sidecar, which the engine starts from an image of cove-guest.
 A container of Docker or Podman is found by its name, or by a label, and attached
 whenever it runs: also after it has been restarted. With --container this ends
 when the container is removed; with --label it attaches each container that has
-the label, and stays. The client of a removed container is removed, unless it was
-there before. --pid attaches the namespace of any process.
+the label, and stays. A label that the image has does not count, nor does that of a
+container of a dev container's file or of Compose: who wrote the file could say it.
+For a dev container, "cove devcontainer write" prints a label with a secret value.
+The client of a removed container is removed, unless it was there before. --pid
+attaches the namespace of any process.
 
 This command stays: the way out is open while it runs and while the container
 does. When the gateway has gone, nothing goes out, and when it is back the way
@@ -101,8 +104,8 @@ that --env prints makes programs look there.`,
 	c.Flags().StringVar(&engineName, "engine", "",
 		"`ENGINE` of the containers: docker or podman (default: the one that is installed)")
 	c.Flags().IntVar(&pid, "pid", 0, "`PID` of a process in the container")
-	c.Flags().StringVar(&g.Name, "name", "", "`NAME` of the client (default: the container's, or pid-PID); "+
-		"a registered client keeps its authority, and its policy unless flags give another")
+	c.Flags().StringVar(&g.Name, "name", "", "`NAME` of the client (default: that of --container, the container's id, or "+
+		"pid-PID); a registered client keeps its authority, and its policy unless flags give another")
 	c.Flags().StringVar(&g.Dir, "dir", "",
 		"`DIR` where the process sees its files (default: /etc/cove in a container, else where the gateway has them)")
 	c.Flags().BoolVar(&env, "env", false, "print NAME=VALUE lines, once the way out is open")

@@ -112,7 +112,7 @@ func (f *following) look(ctx context.Context) (gone bool, err error) {
 func (f *following) see(ctx context.Context, c containers.Container) error {
 	known := f.attached[c.ID]
 	if known == nil {
-		known = &followed{client: cmp.Or(f.registration.Name, c.Name)}
+		known = &followed{client: cmp.Or(f.registration.Name, f.chosen.Client(c))}
 		before, err := f.known(ctx, known.client)
 		if err != nil {
 			return err
@@ -157,6 +157,11 @@ func (f *following) see(ctx context.Context, c containers.Container) error {
 func (f *following) attach(ctx context.Context, c containers.Container, g api.GatewayRegistration) error {
 	if err := suits(c); err != nil {
 		return err
+	}
+	if f.chosen.Label != "" {
+		if err := f.engine.Vouched(ctx, c, f.chosen.Label); err != nil {
+			return err
+		}
 	}
 	if os.Geteuid() != 0 || !c.Has(c.PID) {
 		return f.beside(ctx, f.engine, c, g)

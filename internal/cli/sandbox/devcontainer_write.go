@@ -2,7 +2,10 @@ package sandbox
 
 import (
 	"fmt"
-	"path"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -10,7 +13,6 @@ import (
 	"github.com/cove-sandbox/cove/internal/cli/flags"
 	"github.com/cove-sandbox/cove/internal/cli/session"
 	"github.com/cove-sandbox/cove/internal/cli/ui"
-	"github.com/cove-sandbox/cove/internal/devcontainer"
 )
 
 func devWrite(sess *session.Session) *cobra.Command {
@@ -21,11 +23,13 @@ func devWrite(sess *session.Session) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "write",
 		Short: "Write a dev container that others start, for the gateway",
-		Long: `Write .devcontainer/cove/devcontainer.json, by which the reference command line of dev
-containers, or an editor, starts the dev container of a directory with Docker as far
-from this machine as it can be: without a network of its own, with few capabilities,
-Cove's filter of system calls, no new privileges and limits. What of the file would
-take that away is left out, and said. Comments stay.
+		Long: `Write a devcontainer.json below Cove's home, by which the reference command line of
+dev containers, or an editor, starts the dev container of a directory with Docker as
+far from this machine as it can be: without a network of its own, with few
+capabilities, Cove's filter of system calls, no new privileges and limits. It is made
+of what Cove understands of the repository's file; what would take that away is left
+out, and said. What programs of yours execute or obey in the directory, such as
+.devcontainer and .git/hooks, is read-only in the container.
 
 Its programs reach what "cove gateway attach" lets them: the first command waits for
 the gateway, and then trusts its authority. Docker builds the image, with a network
@@ -33,8 +37,8 @@ that is not under the policy; "cove devcontainer build" and "cove image save" bu
 under one.`,
 		Example: `  cove devcontainer write
   cove devcontainer write --image debian:12 --memory 2G
-  cove gateway & sudo cove gateway attach --label devcontainer.local_folder=$PWD --preset npm &
-  devcontainer up --workspace-folder . --config .devcontainer/cove/devcontainer.json`,
+  cove gateway & sudo cove gateway attach --label cove.devcontainer=RANDOM --preset npm &
+  devcontainer up --workspace-folder . --config PATH   # it prints both lines, with RANDOM and PATH`,
 	}
 	f := c.Flags()
 	at.add(f)
@@ -56,25 +60,26 @@ under one.`,
 		if err != nil {
 			return r, err
 		}
-		confine, filter, err := session.Confinement(spec.Debuggers)
+		w, err := dev.Write(cmd.Context(), sess, top, spec.Image, limits, spec.Debuggers)
 		if err != nil {
 			return r, err
 		}
-		w, e, err := dev.Write(cmd.Context(), sess, top, spec.Image, limits, confine)
-		if err != nil {
+		names := slices.Sorted(maps.Keys(w.Files))
+		if err := os.MkdirAll(w.Dir, 0o700); err != nil {
 			return r, err
 		}
-		files := devcontainer.Files{devcontainer.OwnFile: w.Data, confine.Seccomp: filter}
-		names := []string{devcontainer.OwnFile, confine.Seccomp}
-		if err := writeFiles(top, files, names, force); err != nil {
+		if err := writeFiles(w.Dir, w.Files, names, force); err != nil {
 			return r, err
 		}
-		devcontainers.SayWritten(sess, w, e)
+		for i, name := range names {
+			names[i] = filepath.Join(w.Dir, name)
+		}
+		sess.Say.Lines(w.Notes...)
 		sess.SayFacts(ui.Facts{
 			{"gateway", sess.Command("gateway")},
-			{"attach", "sudo " + sess.Command("gateway", "attach", "--label", folderLabel+"="+top)},
+			{"attach", "sudo " + sess.Command("gateway", "attach", "--label", w.Label)},
 			{"start", fmt.Sprintf("devcontainer up --workspace-folder %s --config %s", ui.ShellWord(top),
-				ui.ShellWord(path.Join(top, devcontainer.OwnFile)))},
+				ui.ShellWord(filepath.Join(w.Dir, "devcontainer.json")))},
 		})
 		return ui.Names("written", names, func(name string) string { return name }), nil
 	})

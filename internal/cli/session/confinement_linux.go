@@ -1,20 +1,34 @@
 package session
 
 import (
+	"context"
+	"crypto/rand"
 	"encoding/json"
 	"fmt"
-	"path"
+	"path/filepath"
+	"strings"
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/devcontainer"
 	"github.com/cove-sandbox/cove/internal/egress/ca"
 	"github.com/cove-sandbox/cove/internal/engine"
+	"github.com/cove-sandbox/cove/internal/git/policy"
+	"github.com/cove-sandbox/cove/internal/hostpath"
 	"github.com/cove-sandbox/cove/internal/linux/seccomp"
 )
 
 // Confinement returns what a container of others is started with, and the filter of system calls. Its programs write
-// into a directory of the host.
-func Confinement(debuggers bool) (c devcontainer.Confinement, filter []byte, err error) {
+// into a directory of the host, as into a mount with --writable-git.
+func Confinement(ctx context.Context, sess *Session, top string, debuggers bool) (c devcontainer.Confinement,
+	filter []byte, err error) {
+	cfg, err := sess.Config()
+	if err != nil {
+		return c, nil, err
+	}
+	rules := hostpath.Rules{Own: []string{cfg.Home, cfg.RunDir}}
+	for _, f := range policy.Local {
+		rules.Guarded = append(rules.Guarded, string(f))
+	}
 	policy := seccomp.For(seccomp.Processes{User: cove.RootUser, Shared: true, Debuggers: debuggers})
 	oci, err := policy.OCI(seccomp.HostArch())
 	if err != nil {
@@ -22,9 +36,13 @@ func Confinement(debuggers bool) (c devcontainer.Confinement, filter []byte, err
 	}
 	filter, err = json.Marshal(oci)
 	return devcontainer.Confinement{
-		Seccomp: path.Join(path.Dir(devcontainer.OwnFile), "seccomp.json"),
-		Env:     ca.Environment(ca.Bundle, ca.Certificate),
-		Wait:    gatewayWait(engine.DNSPort, ca.Bundle, ca.Certificate),
+		Seccomp: "seccomp.json",
+		Label:   "cove.devcontainer=" + strings.ToLower(rand.Text()), // which no file of a repository can say
+		Guards: func(below string) (map[string]bool, []string, error) {
+			return rules.Guards(ctx, filepath.Join(top, below))
+		},
+		Env:  ca.Environment(ca.Bundle, ca.Certificate),
+		Wait: gatewayWait(engine.DNSPort, ca.Bundle, ca.Certificate),
 		Capabilities: []string{"CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID", "SETPCAP",
 			"NET_BIND_SERVICE", "SYS_CHROOT"},
 	}, append(filter, '\n'), err
