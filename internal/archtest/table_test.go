@@ -107,6 +107,7 @@ var rooms = []room{
 	{path: "internal/git/smart", layer: contract, above: []string{"internal/git/pktline", "internal/git/policy"}},
 	{path: "internal/model", layer: contract},
 	{path: "internal/packages", layer: contract, above: []string{"internal/egress/policy"}},
+	{path: "internal/backup", layer: adapter},
 	{path: "internal/packages/cache", layer: adapter},
 	{path: "internal/packages/debian", layer: contract, above: []string{"internal/packages"}},
 	{path: "internal/profile", layer: contract, above: []string{"api", "internal/apispec", "internal/egress/policy"}},

@@ -128,6 +128,7 @@ func (d *Daemon) newAPI() (*httpapi.Server, error) {
 	o := httpapi.Options{
 		Executor: d.executions, Pool: d.executions.Pool, Sandboxes: d.sandboxes, Processes: d.processes,
 		Images:       images{d},
+		Backup:       d.backup,
 		Approvals:    d.approvals,
 		Repositories: repositories{d.openRepos}, Agents: d.agents, Work: d.work, Runs: d.runs,
 		Generator: generate.New(generate.Options{Executions: d.executions, Outlet: d.outlet, Providers: d.files.Providers,

@@ -273,7 +273,15 @@ func (s *Store) prepare(ctx context.Context) error {
 	if version, err = s.version(ctx); err != nil || version == schema {
 		return err
 	}
-	return s.migrate(ctx, version)
+	if version > 0 {
+		if err := keepBefore(ctx, s, version); err != nil {
+			return err
+		}
+	}
+	if err := s.migrate(ctx, version); err != nil || version == 0 {
+		return err
+	}
+	return keptBefore(s)
 }
 
 func (s *Store) version(ctx context.Context) (int, error) {
@@ -282,9 +290,7 @@ func (s *Store) version(ctx context.Context) (int, error) {
 		return 0, s.fault("open", err)
 	}
 	if v > schema {
-		return 0, cove.Errorf(cove.Unsupported, "the database %s was made by a newer Cove (schema %d, this one knows %d)",
-			s.path, v, schema).
-			WithHint("upgrade this cove, or set COVE_HOME to another directory")
+		return 0, newer(s.path, v)
 	}
 	return v, nil
 }

@@ -1,0 +1,193 @@
+package daemon
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/backup"
+	"github.com/cove-sandbox/cove/internal/config"
+	"github.com/cove-sandbox/cove/internal/filelock"
+	"github.com/cove-sandbox/cove/internal/instance"
+	"github.com/cove-sandbox/cove/internal/repos"
+	"github.com/cove-sandbox/cove/internal/sandbox"
+	"github.com/cove-sandbox/cove/internal/store"
+	"github.com/cove-sandbox/cove/internal/store/sqlite"
+	"github.com/cove-sandbox/cove/internal/version"
+)
+
+const workspacesDir = "workspaces"
+
+// notKept are names of a home that no backup has: what is fetched or made again, what belongs to a running server, and
+// what belongs to directories of this machine. The database and the workspaces are there in another way.
+var notKept = []string{"logs", "packages", "pushes", "reserved", "uploads", "applying", "server.lock", "images/tmp",
+	"images/caches", "images/locks", "repos/.locks", workspacesDir, backup.Staging}
+
+// copying begins the names of directories of a home in which backups have their copy of the database.
+const copying = ".backup-"
+
+// kept returns the names in a home that a backup has as they are. It is pure.
+func kept(names []string) []string {
+	return slices.DeleteFunc(slices.Clone(names), func(name string) bool {
+		return slices.Contains(notKept, name) || strings.HasPrefix(name, copying) || strings.HasPrefix(name, ".cove-") ||
+			strings.HasPrefix(name, backup.Database)
+	})
+}
+
+// backup writes a backup of the home. The database is copied first, so that what is done meanwhile is in none of it.
+func (d *Daemon) backup(ctx context.Context, file string) (made api.Backup, err error) {
+	if !filepath.IsAbs(file) {
+		return made, cove.Errorf(cove.InvalidArgument, "%q is no absolute path", file)
+	}
+	home := d.cfg.Home
+	workspaces, err := names(filepath.Join(home, workspacesDir))
+	if err != nil {
+		return made, err
+	}
+	left, err := filepath.Glob(filepath.Join(home, copying+"*"))
+	for _, dir := range left { // of a process that was killed, or of a backup that would be too much beside this one
+		os.RemoveAll(dir)
+	}
+	if err != nil {
+		return made, err
+	}
+	staging, err := os.MkdirTemp(home, copying)
+	if err != nil {
+		return made, cove.Errorf(cove.StorageFull, "the database cannot be copied: %w", err).WithHint("free some space")
+	}
+	defer os.RemoveAll(staging)
+	database := filepath.Join(staging, backup.Database)
+	if err := sqlite.Copy(ctx, d.store, database); err != nil {
+		return made, err
+	}
+	w, err := backupFiles().Create(file, backup.About{Cove: version.Version, Schema: sqlite.Schema,
+		Made: time.Now().UTC().Truncate(time.Second)})
+	if err != nil {
+		return made, err
+	}
+	defer w.Discard()
+	copied, err := d.backupWorkspaces(ctx, w, workspaces)
+	if err == nil {
+		err = d.backupRest(ctx, w)
+	}
+	if err == nil {
+		err = sqlite.Part(ctx, database, copied)
+	}
+	if err == nil {
+		err = w.Add(ctx, backup.Tree{Home: staging, Name: backup.Database})
+	}
+	if err == nil {
+		made.File, made.Sandboxes = file, len(copied)
+		made.Bytes, err = w.Finish()
+	}
+	return made, err
+}
+
+// backupWorkspaces copies workspaces, and returns the ids of the sandboxes whose files are copied. Each is still
+// meanwhile, and not there if it has gone.
+func (d *Daemon) backupWorkspaces(ctx context.Context, w *backup.Writer, all []string) (copied []cove.SandboxID,
+	err error) {
+	records, err := d.vault.For(cove.System("")).Sandboxes(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range all {
+		if strings.HasPrefix(name, ".") {
+			continue // being made, or removed
+		}
+		dir := filepath.Join(workspacesDir, name)
+		add := func() error {
+			return w.Add(ctx, backup.Tree{Home: d.cfg.Home, Name: dir, Except: repos.NotFiles(d.cfg.Home, name)})
+		}
+		i := slices.IndexFunc(records, func(r store.Sandbox) bool { return string(r.ID) == name })
+		if i < 0 { // a checkout within another one, or work that was kept
+			if err := add(); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		// What was written of one that is read again is replaced by what follows.
+		switch err := sandbox.ChangesOf(d.sandboxes).Still(ctx, records[i].ID, add); {
+		case err == nil:
+			copied = append(copied, records[i].ID)
+		case cove.ErrorCode(err) != cove.NotFound:
+			return nil, cove.Errorf(cove.ErrorCode(err), "the sandbox %s cannot be copied: %w", records[i].Name, err).
+				WithHint("%s", cmp.Or(cove.ErrorHint(err), "stop or destroy it first"))
+		}
+	}
+	return copied, nil
+}
+
+// backupRest copies everything else of the home. No image and no mirror changes meanwhile: their locks are held.
+func (d *Daemon) backupRest(ctx context.Context, w *backup.Writer) error {
+	home := d.cfg.Home
+	for _, locks := range []string{"images/locks", "repos/.locks"} {
+		all, err := names(filepath.Join(home, locks))
+		if err != nil {
+			return err
+		}
+		for _, name := range all {
+			l, err := filelock.OpenWaiting(ctx, filepath.Join(home, locks, name), filelock.Shared)
+			if err != nil {
+				return err
+			}
+			defer l.Close()
+		}
+	}
+	all, err := names(home)
+	for _, name := range kept(all) {
+		if err == nil {
+			err = w.Add(ctx, backup.Tree{Home: home, Name: name, Except: notKept})
+		}
+	}
+	return err
+}
+
+func names(dir string) (all []string, err error) {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	for _, e := range entries {
+		all = append(all, e.Name())
+	}
+	return all, err
+}
+
+// backupFiles has this program do the work on files, which is cove-server.
+func backupFiles() backup.Files {
+	self, _ := os.Executable() // without it a process apart cannot be started, which says so
+	return backup.Files{Program: self}
+}
+
+// Restore makes the home of a configuration, which must be empty, of a backup. Errors: Conflict, and those of
+// backup.Restore.
+func Restore(ctx context.Context, cfg *config.Config, file string) (backup.About, error) {
+	if err := os.MkdirAll(cfg.Home, 0o700); err != nil {
+		return backup.About{}, err
+	}
+	lock, err := instance.LockHome(cfg.Home)
+	if err != nil {
+		return backup.About{}, err
+	}
+	defer lock.Close()
+	all, err := names(cfg.Home)
+	if err != nil {
+		return backup.About{}, err
+	}
+	for _, name := range all {
+		if !slices.Contains([]string{"server.lock", "logs", "lost+found", backup.Staging}, name) {
+			return backup.About{}, cove.Errorf(cove.Conflict, "%s is not empty: it has %s", cfg.Home, name).
+				WithHint("restore into an empty directory, with COVE_HOME; or move this one away: mv %[1]s %[1]s.old", cfg.Home)
+		}
+	}
+	return backupFiles().Restore(ctx, file, cfg.Home, sqlite.Schema)
+}
