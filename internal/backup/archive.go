@@ -329,7 +329,7 @@ func unread(path string, err error) error {
 		return cove.Errorf(cove.StorageFull, "the backup %s cannot be restored: %w", path, err).
 			WithHint("free some space, or set COVE_HOME to a directory of another disk")
 	case cove.ErrorCode(err) != cove.Internal:
-		e := cove.Errorf(cove.ErrorCode(err), "%s cannot be restored: %w", path, err)
+		e := cove.Errorf(cove.ErrorCode(err), "%s cannot be restored: %s", path, cove.ErrorMessage(err))
 		if hint := cove.ErrorHint(err); hint != "" {
 			e = e.WithHint("%s", hint)
 		}

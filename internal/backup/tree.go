@@ -62,7 +62,10 @@ func pack(t Tree, out io.Writer) error {
 		}
 		return err
 	})
-	return errors.Join(err, p.Flush())
+	if err == nil {
+		err = p.Flush()
+	}
+	return err
 }
 
 func (p packer) add(path, name string) error {

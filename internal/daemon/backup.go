@@ -48,6 +48,10 @@ func (d *Daemon) backup(ctx context.Context, file string) (made api.Backup, err 
 		return made, cove.Errorf(cove.InvalidArgument, "%q is no absolute path", file)
 	}
 	home := d.cfg.Home
+	if strings.HasPrefix(file, home+"/") {
+		return made, cove.Errorf(cove.InvalidArgument, "%s is within %s itself", file, home).
+			WithHint("name a file elsewhere, on another disk if there is one")
+	}
 	workspaces, err := names(filepath.Join(home, workspacesDir))
 	if err != nil {
 		return made, err
@@ -104,8 +108,10 @@ func (d *Daemon) backupWorkspaces(ctx context.Context, w *backup.Writer, all []s
 			continue // being made, or removed
 		}
 		dir := filepath.Join(workspacesDir, name)
+		var failed error
 		add := func() error {
-			return w.Add(ctx, backup.Tree{Home: d.cfg.Home, Name: dir, Except: repos.NotFiles(d.cfg.Home, name)})
+			failed = w.Add(ctx, backup.Tree{Home: d.cfg.Home, Name: dir, Except: repos.NotFiles(d.cfg.Home, name)})
+			return failed
 		}
 		i := slices.IndexFunc(records, func(r store.Sandbox) bool { return string(r.ID) == name })
 		if i < 0 { // a checkout within another one, or work that was kept
@@ -114,12 +120,15 @@ func (d *Daemon) backupWorkspaces(ctx context.Context, w *backup.Writer, all []s
 			}
 			continue
 		}
-		// What was written of one that is read again is replaced by what follows.
+		// One that has to be read again is in the backup again, whose last entries count.
 		switch err := sandbox.ChangesOf(d.sandboxes).Still(ctx, records[i].ID, add); {
+		case failed != nil:
+			return nil, failed
 		case err == nil:
 			copied = append(copied, records[i].ID)
 		case cove.ErrorCode(err) != cove.NotFound:
-			return nil, cove.Errorf(cove.ErrorCode(err), "the sandbox %s cannot be copied: %w", records[i].Name, err).
+			return nil, cove.Errorf(cove.ErrorCode(err), "the sandbox %s cannot be copied: %s", records[i].Name,
+				cove.ErrorMessage(err)).
 				WithHint("%s", cmp.Or(cove.ErrorHint(err), "stop or destroy it first"))
 		}
 	}
