@@ -9,7 +9,6 @@ import (
 	"log"
 	"os"
 
-	"github.com/cove-sandbox/cove/internal/backup"
 	"github.com/cove-sandbox/cove/internal/cli"
 	"github.com/cove-sandbox/cove/internal/cli/embedded"
 	"github.com/cove-sandbox/cove/internal/image/files"
@@ -17,15 +16,9 @@ import (
 )
 
 func main() {
-	if len(os.Args) == 2 {
-		switch os.Args[1] {
-		case files.Command:
-			files.Serve()
-			return
-		case backup.Command:
-			backup.Serve()
-			return
-		}
+	if len(os.Args) == 2 && os.Args[1] == files.Command {
+		files.Serve()
+		return
 	}
 	log.SetOutput(io.Discard) // where net/http says what origins of a sandbox do wrong, in their words
 	forkserver.Inherit()

@@ -17,7 +17,6 @@ import (
 	"github.com/cove-sandbox/cove/internal/config"
 	"github.com/cove-sandbox/cove/internal/filelock"
 	"github.com/cove-sandbox/cove/internal/instance"
-	"github.com/cove-sandbox/cove/internal/repos"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 	"github.com/cove-sandbox/cove/internal/store"
 	"github.com/cove-sandbox/cove/internal/store/sqlite"
@@ -42,8 +41,8 @@ func kept(names []string) []string {
 	})
 }
 
-// backup writes a backup of the home. The database is copied first, so that what is done meanwhile is in none of it.
-func (d *Daemon) backup(ctx context.Context, file string) (made api.Backup, err error) {
+// writeBackup writes a backup of the home. The database is copied first, so that what is done meanwhile is in none of it.
+func writeBackup(ctx context.Context, d *Daemon, file string) (made api.Backup, err error) {
 	if !filepath.IsAbs(file) {
 		return made, cove.Errorf(cove.InvalidArgument, "%q is no absolute path", file)
 	}
@@ -72,21 +71,21 @@ func (d *Daemon) backup(ctx context.Context, file string) (made api.Backup, err 
 	if err := sqlite.Copy(ctx, d.store, database); err != nil {
 		return made, err
 	}
-	w, err := backupFiles().Create(file, backup.About{Cove: version.Version, Schema: sqlite.Schema,
+	w, err := backup.Create(file, backup.About{Cove: version.Version, Schema: sqlite.Schema,
 		Made: time.Now().UTC().Truncate(time.Second)})
 	if err != nil {
 		return made, err
 	}
 	defer w.Discard()
-	copied, err := d.backupWorkspaces(ctx, w, workspaces)
+	copied, err := backupWorkspaces(ctx, d, w, workspaces)
 	if err == nil {
-		err = d.backupRest(ctx, w)
+		err = backupRest(ctx, home, w)
 	}
 	if err == nil {
 		err = sqlite.Part(ctx, database, copied)
 	}
 	if err == nil {
-		err = w.Add(ctx, backup.Tree{Home: staging, Name: backup.Database})
+		err = w.Add(ctx, staging, []string{backup.Database}, nil, true)
 	}
 	if err == nil {
 		made.File, made.Sandboxes = file, len(copied)
@@ -97,7 +96,7 @@ func (d *Daemon) backup(ctx context.Context, file string) (made api.Backup, err 
 
 // backupWorkspaces copies workspaces, and returns the ids of the sandboxes whose files are copied. Each is still
 // meanwhile, and not there if it has gone.
-func (d *Daemon) backupWorkspaces(ctx context.Context, w *backup.Writer, all []string) (copied []cove.SandboxID,
+func backupWorkspaces(ctx context.Context, d *Daemon, w *backup.Writer, all []string) (copied []cove.SandboxID,
 	err error) {
 	records, err := d.vault.For(cove.System("")).Sandboxes(ctx)
 	if err != nil {
@@ -110,7 +109,7 @@ func (d *Daemon) backupWorkspaces(ctx context.Context, w *backup.Writer, all []s
 		dir := filepath.Join(workspacesDir, name)
 		var failed error
 		add := func() error {
-			failed = w.Add(ctx, backup.Tree{Home: d.cfg.Home, Name: dir, Except: repos.NotFiles(d.cfg.Home, name)})
+			failed = w.Add(ctx, d.cfg.Home, []string{dir}, nil, true) // not into what is mounted there
 			return failed
 		}
 		i := slices.IndexFunc(records, func(r store.Sandbox) bool { return string(r.ID) == name })
@@ -136,8 +135,7 @@ func (d *Daemon) backupWorkspaces(ctx context.Context, w *backup.Writer, all []s
 }
 
 // backupRest copies everything else of the home. No image and no mirror changes meanwhile: their locks are held.
-func (d *Daemon) backupRest(ctx context.Context, w *backup.Writer) error {
-	home := d.cfg.Home
+func backupRest(ctx context.Context, home string, w *backup.Writer) error {
 	for _, locks := range []string{"images/locks", "repos/.locks"} {
 		all, err := names(filepath.Join(home, locks))
 		if err != nil {
@@ -152,12 +150,10 @@ func (d *Daemon) backupRest(ctx context.Context, w *backup.Writer) error {
 		}
 	}
 	all, err := names(home)
-	for _, name := range kept(all) {
-		if err == nil {
-			err = w.Add(ctx, backup.Tree{Home: home, Name: name, Except: notKept})
-		}
+	if all = kept(all); err != nil || len(all) == 0 {
+		return err
 	}
-	return err
+	return w.Add(ctx, home, all, notKept, false)
 }
 
 func names(dir string) (all []string, err error) {
@@ -169,12 +165,6 @@ func names(dir string) (all []string, err error) {
 		all = append(all, e.Name())
 	}
 	return all, err
-}
-
-// backupFiles has this program do the work on files, which is cove-server.
-func backupFiles() backup.Files {
-	self, _ := os.Executable() // without it a process apart cannot be started, which says so
-	return backup.Files{Program: self}
 }
 
 // Restore makes the home of a configuration, which must be empty, of a backup. Errors: Conflict, and those of
@@ -198,5 +188,5 @@ func Restore(ctx context.Context, cfg *config.Config, file string) (backup.About
 				WithHint("restore into an empty directory, with COVE_HOME; or move this one away: mv %[1]s %[1]s.old", cfg.Home)
 		}
 	}
-	return backupFiles().Restore(ctx, file, cfg.Home, sqlite.Schema)
+	return backup.Restore(ctx, file, cfg.Home, sqlite.Schema)
 }

@@ -44,20 +44,6 @@ func (d *disks) use(id cove.SandboxID) *sync.RWMutex {
 
 var _ workspace.Disks = (*disks)(nil)
 
-// NotFiles are the names, in a home, of what lies in a workspace's directory and is no file of it: where its disk is
-// mounted.
-func NotFiles(home, workspace string) []string {
-	dir := filepath.Join(Disks(home), workspace)
-	if _, err := os.Lstat(filepath.Join(dir, imageFile)); err != nil {
-		return nil
-	}
-	name, err := filepath.Rel(home, filepath.Join(dir, diskDir))
-	if err != nil {
-		return nil
-	}
-	return []string{name}
-}
-
 func imageIn(dir string) disk.Image {
 	return disk.Image{File: filepath.Join(dir, imageFile), Dir: filepath.Join(dir, diskDir), Base: filepath.Dir(dir)}
 }
