@@ -17,53 +17,49 @@ import (
 	"github.com/cove-sandbox/cove/internal/config"
 	"github.com/cove-sandbox/cove/internal/filelock"
 	"github.com/cove-sandbox/cove/internal/instance"
+	"github.com/cove-sandbox/cove/internal/linux/disk"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 	"github.com/cove-sandbox/cove/internal/store"
 	"github.com/cove-sandbox/cove/internal/store/sqlite"
 	"github.com/cove-sandbox/cove/internal/version"
 )
 
-const workspacesDir = "workspaces"
+// Names in a home.
+const (
+	workspacesDir = "workspaces"
+	copyDir       = ".backup" // for the copy of the database
+)
 
 // notKept are names of a home that no backup has: what is fetched or made again, what belongs to a running server, and
 // what belongs to directories of this machine. The database and the workspaces are there in another way.
 var notKept = []string{"logs", "packages", "pushes", "reserved", "uploads", "applying", "server.lock", "images/tmp",
-	"images/caches", "images/locks", "repos/.locks", workspacesDir, backup.Staging}
-
-// copying begins the names of directories of a home in which backups have their copy of the database.
-const copying = ".backup-"
+	"images/caches", "images/locks", "repos/.locks", workspacesDir, copyDir, backup.Staging}
 
 // kept returns the names in a home that a backup has as they are. It is pure.
 func kept(names []string) []string {
 	return slices.DeleteFunc(slices.Clone(names), func(name string) bool {
-		return slices.Contains(notKept, name) || strings.HasPrefix(name, copying) || strings.HasPrefix(name, ".cove-") ||
+		return slices.Contains(notKept, name) || strings.HasPrefix(name, disk.Trial) ||
 			strings.HasPrefix(name, backup.Database)
 	})
 }
 
 // writeBackup writes a backup of the home. The database is copied first, so that what is done meanwhile is in none of it.
 func writeBackup(ctx context.Context, d *Daemon, file string) (made api.Backup, err error) {
-	if !filepath.IsAbs(file) {
-		return made, cove.Errorf(cove.InvalidArgument, "%q is no absolute path", file)
-	}
 	home := d.cfg.Home
-	if strings.HasPrefix(file, home+"/") {
-		return made, cove.Errorf(cove.InvalidArgument, "%s is within %s itself", file, home).
+	if !filepath.IsAbs(file) || strings.HasPrefix(file, home+"/") {
+		return made, cove.Errorf(cove.InvalidArgument, "%s is no absolute path outside of %s", file, home).
 			WithHint("name a file elsewhere, on another disk if there is one")
 	}
+	if !d.copying.TryLock() {
+		return made, cove.Errorf(cove.Conflict, "another backup is being written").WithHint("wait for its end")
+	}
+	defer d.copying.Unlock()
 	workspaces, err := names(filepath.Join(home, workspacesDir))
 	if err != nil {
 		return made, err
 	}
-	left, err := filepath.Glob(filepath.Join(home, copying+"*"))
-	for _, dir := range left { // of a process that was killed, or of a backup that would be too much beside this one
-		os.RemoveAll(dir)
-	}
-	if err != nil {
-		return made, err
-	}
-	staging, err := os.MkdirTemp(home, copying)
-	if err != nil {
+	staging := filepath.Join(home, copyDir)
+	if err := errors.Join(os.RemoveAll(staging), os.Mkdir(staging, 0o700)); err != nil {
 		return made, cove.Errorf(cove.StorageFull, "the database cannot be copied: %w", err).WithHint("free some space")
 	}
 	defer os.RemoveAll(staging)
@@ -113,19 +109,17 @@ func backupWorkspaces(ctx context.Context, d *Daemon, w *backup.Writer, all []st
 			return failed
 		}
 		i := slices.IndexFunc(records, func(r store.Sandbox) bool { return string(r.ID) == name })
-		if i < 0 { // a checkout within another one, or work that was kept
-			if err := add(); err != nil {
-				return nil, err
-			}
-			continue
+		if i >= 0 { // one that has to be read again is in the backup again, whose last entries count
+			err = sandbox.ChangesOf(d.sandboxes).Still(ctx, records[i].ID, add)
+		} else { // a checkout within another one, or work that was kept
+			err = add()
 		}
-		// One that has to be read again is in the backup again, whose last entries count.
-		switch err := sandbox.ChangesOf(d.sandboxes).Still(ctx, records[i].ID, add); {
+		switch {
 		case failed != nil:
 			return nil, failed
-		case err == nil:
+		case err == nil && i >= 0:
 			copied = append(copied, records[i].ID)
-		case cove.ErrorCode(err) != cove.NotFound:
+		case err != nil && cove.ErrorCode(err) != cove.NotFound:
 			return nil, cove.Errorf(cove.ErrorCode(err), "the sandbox %s cannot be copied: %s", records[i].Name,
 				cove.ErrorMessage(err)).
 				WithHint("%s", cmp.Or(cove.ErrorHint(err), "stop or destroy it first"))
@@ -169,24 +163,24 @@ func names(dir string) (all []string, err error) {
 
 // Restore makes the home of a configuration, which must be empty, of a backup. Errors: Conflict, and those of
 // backup.Restore.
-func Restore(ctx context.Context, cfg *config.Config, file string) (backup.About, error) {
+func Restore(ctx context.Context, cfg *config.Config, file string) (about backup.About, err error) {
 	if err := os.MkdirAll(cfg.Home, 0o700); err != nil {
-		return backup.About{}, err
+		return about, err
 	}
 	lock, err := instance.LockHome(cfg.Home)
 	if err != nil {
-		return backup.About{}, err
+		return about, err
 	}
 	defer lock.Close()
 	all, err := names(cfg.Home)
-	if err != nil {
-		return backup.About{}, err
-	}
 	for _, name := range all {
 		if !slices.Contains([]string{"server.lock", "logs", "lost+found", backup.Staging}, name) {
-			return backup.About{}, cove.Errorf(cove.Conflict, "%s is not empty: it has %s", cfg.Home, name).
+			return about, cove.Errorf(cove.Conflict, "%s is not empty: it has %s", cfg.Home, name).
 				WithHint("restore into an empty directory, with COVE_HOME; or move this one away: mv %[1]s %[1]s.old", cfg.Home)
 		}
+	}
+	if err != nil {
+		return about, err
 	}
 	return backup.Restore(ctx, file, cfg.Home, sqlite.Schema)
 }

@@ -275,12 +275,10 @@ func (s *Store) prepare(ctx context.Context) error {
 	if version, err = s.version(ctx); err != nil || version == schema {
 		return err
 	}
-	if version > 0 {
-		if err := keepBefore(ctx, s, version); err != nil {
-			return err
-		}
+	if err = keepBefore(ctx, s, version); err == nil {
+		err = s.migrate(ctx, version)
 	}
-	if err := s.migrate(ctx, version); err != nil || version == 0 {
+	if err != nil {
 		return err
 	}
 	return keptBefore(s)
@@ -356,7 +354,10 @@ func Copy(ctx context.Context, s *Store, to string) error {
 	if _, err := db.ExecContext(ctx, `VACUUM INTO ?`, to); err != nil {
 		return s.fault("copy", err)
 	}
-	return unwritableIf(to, f.Sync())
+	if err := f.Sync(); err != nil {
+		return unwritable(to, err)
+	}
+	return nil
 }
 
 // A copy of the database as it was before the last migration stays beside it, as the way back to the program of then.
@@ -368,34 +369,36 @@ const (
 
 // keepBefore copies the database before a migration.
 func keepBefore(ctx context.Context, s *Store, from int) error {
-	if left, err := filepath.Glob(s.path + before + "*" + pending); err != nil || len(left) > 0 {
+	left, err := filepath.Glob(s.path + before + "*" + pending)
+	if from == 0 || err != nil || len(left) > 0 {
 		return err
 	}
-	to := s.path + before + strconv.Itoa(from) + pending
-	part := s.path + before + "part"
-	if err := os.Remove(part); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return unwritable(part, err)
-	}
+	to, part := s.path+before+strconv.Itoa(from)+pending, s.path+before+"part"
+	os.Remove(part)
 	if err := Copy(ctx, s, part); err != nil {
 		os.Remove(part)
 		return err
 	}
-	err := os.Rename(part, to)
-	return unwritableIf(to, errors.Join(err, atomicfile.SyncDir(filepath.Dir(to))))
+	if err := errors.Join(os.Rename(part, to), atomicfile.SyncDir(filepath.Dir(to))); err != nil {
+		return unwritable(to, err)
+	}
+	return nil
 }
 
 // keptBefore gives the copy of a migration that is done its name, and removes that of an earlier one.
 func keptBefore(s *Store) error {
 	all, err := filepath.Glob(s.path + before + "*")
-	var errs []error
 	for _, path := range all {
 		if name, is := strings.CutSuffix(path, pending); is {
-			errs = append(errs, os.Rename(path, name))
+			err = errors.Join(err, os.Rename(path, name))
 		} else {
-			errs = append(errs, os.Remove(path))
+			err = errors.Join(err, os.Remove(path))
 		}
 	}
-	return unwritableIf(s.path, errors.Join(append(errs, err)...))
+	if err != nil {
+		return unwritable(s.path, err)
+	}
+	return nil
 }
 
 // newer is the error of a database that a newer Cove has brought up to date.
@@ -403,20 +406,12 @@ func newer(path string, version int) error {
 	err := cove.Errorf(cove.Unsupported, "the database %s was made by a newer Cove (schema %d, this one knows %d)", path,
 		version, schema)
 	for v := schema; v > 0; v-- {
-		old := path + before + strconv.Itoa(v)
-		if _, e := os.Stat(old); e == nil {
+		if old := path + before + strconv.Itoa(v); unix.Access(old, unix.R_OK) == nil {
 			return err.WithHint("upgrade this cove; or go back to the history as it was before the upgrade, without what "+
 				"came after: mkdir %[1]s.newer; mv %[1]s %[1]s-wal %[1]s-shm %[1]s.newer/; cp %[2]s %[1]s", path, old)
 		}
 	}
 	return err.WithHint("upgrade this cove, or set COVE_HOME to another directory")
-}
-
-func unwritableIf(path string, err error) error {
-	if err != nil {
-		return unwritable(path, err)
-	}
-	return nil
 }
 
 // lateIndexes find each caller's own within bounds of the time, and what is rare among much else. Lists are right
