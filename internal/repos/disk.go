@@ -178,10 +178,10 @@ func (d *disks) Resize(ctx context.Context, id cove.SandboxID, to workspace.Disk
 	if err := i.Unmount(); err != nil {
 		return err
 	}
-	if err := i.Released(ctx); err != nil {
-		return err
+	if err = i.Released(ctx); err == nil {
+		err = i.Resize(ctx, to.Bytes)
 	}
-	return i.Resize(ctx, to.Bytes)
+	return errors.Join(err, i.Mount(context.WithoutCancel(ctx)))
 }
 
 // removeWorkspace removes a workspace's directory, with its disk.
