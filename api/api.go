@@ -244,7 +244,7 @@ type AuditList struct {
 
 // BackupRequest is the body of POST /backup.
 type BackupRequest struct {
-	File string `json:"file" minLength:"1" doc:"Absolute path on the server's machine. A file there is replaced once the backup is whole."`
+	File string `json:"file" minLength:"1" doc:"Absolute path on the server's machine; replaced at the end."`
 }
 
 // Backup is the answer of POST /backup.

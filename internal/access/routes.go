@@ -9,7 +9,7 @@ const (
 
 	ownersClients = "the clients of the gateway are the machine owner's"
 	ownersPool    = "the sandboxes that a machine prepares are for its owner"
-	ownersBackup  = "a backup has everything of everybody, and is written where the machine's owner says"
+	ownersBackup  = "a backup holds the data of all callers"
 	ownersStore   = "the store of repositories is for the machine's owner"
 	ownersModels  = "the models of this machine's providers are its owner's to ask"
 	ownersSecrets = "the credentials of a machine are for its owner"

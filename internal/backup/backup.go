@@ -2,8 +2,8 @@
 
 // Package backup makes one file of Cove's home, and a home of such a file.
 //
-// The file is a tar, compressed with zstd, which zstd -dc and tar -xi read, too. A frame at its end, which zstd skips, says
-// what it is of, and has the SHA-256 of all before. It has its own name only when it is whole and on the disk.
+// The file is a tar, compressed with zstd; zstd -dc and tar -xi read it, too. A frame at its end, which zstd skips,
+// describes it and has the SHA-256 of all before. It has its own name only when it is whole and on the disk.
 package backup
 
 import (

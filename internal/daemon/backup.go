@@ -43,7 +43,7 @@ func kept(names []string) []string {
 	})
 }
 
-// writeBackup writes a backup of the home. The database is copied first, so that what is done meanwhile is in none of it.
+// writeBackup writes a backup of the home. The database is copied first: what is done later is not in it.
 func writeBackup(ctx context.Context, d *Daemon, file string) (made api.Backup, err error) {
 	home := d.cfg.Home
 	if !filepath.IsAbs(file) || strings.HasPrefix(file, home+"/") {

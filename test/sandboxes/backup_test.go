@@ -30,9 +30,9 @@ func (l *lab) beside(name string) *lab {
 	return &o
 }
 
-// someTree makes files in a sandbox, of all kinds that a tool may leave, and returns what says whether they are the same.
-const someTree = `mkdir -p d/e && head -c 300000 /dev/urandom >d/e/noise && ln d/e/noise d/link && ln -s /nowhere d/symbolic &&
-chmod 711 d/e/noise && truncate -s 50M d/holes && echo end >>d/holes && mkfifo d/pipe && echo own >~/own &&
+// someTree makes files of all kinds in a sandbox, and digestOfTree tells whether they are the same.
+const someTree = `mkdir -p d/e && head -c 300000 /dev/urandom >d/e/noise && ln d/e/noise d/link &&
+ln -s /nowhere d/symbolic && chmod 711 d/e/noise && truncate -s 50M d/holes && echo end >>d/holes && mkfifo d/pipe && echo own >~/own &&
 git add d/e && git commit -qm noise`
 
 const digestOfTree = `cd / && find workspace home/cove -printf '%p %y %m %s %l %T@\n' | sort | sha256sum &&
@@ -57,7 +57,8 @@ func TestStopWritesOut(t *testing.T) {
 	l.must("cp", "-a", "--sparse=always", l.in("home"), l.in("copy"))
 	o := l.beside("copy")
 	o.must("cove", "start", "box")
-	if out := o.must("cove", "exec", "box", "--", "sh", "-c", "cat k o; git log --format=%s -1"); out != "kept\nopen\nk\n" {
+	out := o.must("cove", "exec", "box", "--", "sh", "-c", "cat k o; git log --format=%s -1")
+	if out != "kept\nopen\nk\n" {
 		t.Errorf("the copy has %q", out)
 	}
 	o.must("cove", "destroy", "box", "--yes")
@@ -167,7 +168,8 @@ func TestBackup(t *testing.T) {
 	l.must("cove", "backup", path)
 	end.Store(true)
 	load.Wait()
-	if left := l.must("sh", "-c", "ls -A "+l.dir+" | grep '^[.]b' || true; ls -A "+l.in("home")+" | grep backup || true"); left != "" {
+	left := l.must("sh", "-c", "ls -A "+l.dir+" | grep '^[.]b' || true; ls -A "+l.in("home")+" | grep backup || true")
+	if left != "" {
 		t.Errorf("left: %s", left)
 	}
 
@@ -195,14 +197,16 @@ func TestBackup(t *testing.T) {
 		if is := o.must("cove", "exec", name, "--", "sh", "-c", digestOfTree); is != want {
 			t.Errorf("%s has %s, want %s", name, is, want)
 		}
-		if out := o.must("cove", "exec", name, "--", "git", "status", "--short"); out != "?? d/holes\n?? d/link\n?? d/symbolic\n" {
+		out := o.must("cove", "exec", name, "--", "git", "status", "--short")
+		if out != "?? d/holes\n?? d/link\n?? d/symbolic\n" {
 			t.Errorf("%s: git says %q", name, out)
 		}
 	}
 	// Of what wrote, the lines are there up to one of them: nothing changed while it was read.
 	o.must("cove", "start", "writes")
-	if out := o.must("cove", "exec", "writes", "--", "sh", "-c",
-		"seq $(wc -l <log) | cmp - log && for f in f*; do [ $(fold -w1 $f | sort -u | wc -l) = 1 ] || [ ! -s $f ] || echo $f; done"); strings.Count(out, "\n") > 1 {
+	out := o.must("cove", "exec", "writes", "--", "sh", "-c", "seq $(wc -l <log) | cmp - log && "+
+		"for f in f*; do [ $(fold -w1 $f | sort -u | wc -l) = 1 ] || [ ! -s $f ] || echo $f; done")
+	if strings.Count(out, "\n") > 1 {
 		t.Errorf("files of two moments: %q", out)
 	}
 	for _, disk := range o.attached() {
