@@ -270,7 +270,8 @@ var fences = []fence{
 		"internal/backup", "client", "driver", "cmd/..."},
 		reason: "processes are started through syscall.ForkExec by the native engine; nothing else runs programs on the " +
 			"host, but git in its own way, e2fsprogs on an image of a disk, tar for backups, and others to ask them how they " +
-			"are configured, for a credential or for containers, and the client and the docker engine ssh; the worker is not on the host"},
+			"are configured, for a credential or for containers, and the client and the docker engine ssh; " +
+			"the worker is not on the host"},
 }
 
 // guestRoots are linked into cove-guest, which lives in every sandbox.

@@ -32,7 +32,8 @@ func (l *lab) beside(name string) *lab {
 
 // someTree makes files of all kinds in a sandbox, and digestOfTree tells whether they are the same.
 const someTree = `mkdir -p d/e && head -c 300000 /dev/urandom >d/e/noise && ln d/e/noise d/link &&
-ln -s /nowhere d/symbolic && chmod 711 d/e/noise && truncate -s 50M d/holes && echo end >>d/holes && mkfifo d/pipe && echo own >~/own &&
+ln -s /nowhere d/symbolic && chmod 711 d/e/noise && truncate -s 50M d/holes &&
+echo end >>d/holes && mkfifo d/pipe && echo own >~/own &&
 git add d/e && git commit -qm noise`
 
 const digestOfTree = `cd / && find workspace home/cove -printf '%p %y %m %s %l %T@\n' | sort | sha256sum &&
