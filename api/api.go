@@ -242,6 +242,18 @@ type AuditList struct {
 	NextCursor string        `json:"next_cursor,omitempty" doc:"For the query cursor of the next page; absent on the last one"`
 }
 
+// BackupRequest is the body of POST /backup.
+type BackupRequest struct {
+	File string `json:"file" minLength:"1" doc:"Absolute path on the server's machine; replaced at the end."`
+}
+
+// Backup is the answer of POST /backup.
+type Backup struct {
+	File      string `json:"file"`
+	Bytes     int64  `json:"bytes"`
+	Sandboxes int    `json:"sandboxes"` // whose files are in it
+}
+
 // Pool is the answer of GET /pool: the sandboxes that a server keeps prepared.
 type Pool struct {
 	Kinds    []PoolKind `json:"kinds" nullable:"false"`

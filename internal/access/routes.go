@@ -9,6 +9,7 @@ const (
 
 	ownersClients = "the clients of the gateway are the machine owner's"
 	ownersPool    = "the sandboxes that a machine prepares are for its owner"
+	ownersBackup  = "a backup holds the data of all callers"
 	ownersStore   = "the store of repositories is for the machine's owner"
 	ownersModels  = "the models of this machine's providers are its owner's to ask"
 	ownersSecrets = "the credentials of a machine are for its owner"
@@ -90,6 +91,8 @@ var Routes = withEverywhere(Table{
 	"GET /pool":     forOwner(ownersPool),
 	"PUT /pool":     forOwner(ownersPool),
 	"DELETE /pool":  forOwner(ownersPool),
+
+	"POST /backup": forOwner(ownersBackup),
 
 	"GET /repositories":          forOwner(ownersStore),
 	"POST /repositories":         forOwner(ownersStore),

@@ -107,6 +107,7 @@ var rooms = []room{
 	{path: "internal/git/smart", layer: contract, above: []string{"internal/git/pktline", "internal/git/policy"}},
 	{path: "internal/model", layer: contract},
 	{path: "internal/packages", layer: contract, above: []string{"internal/egress/policy"}},
+	{path: "internal/backup", layer: adapter},
 	{path: "internal/packages/cache", layer: adapter},
 	{path: "internal/packages/debian", layer: contract, above: []string{"internal/packages"}},
 	{path: "internal/profile", layer: contract, above: []string{"api", "internal/apispec", "internal/egress/policy"}},
@@ -266,10 +267,11 @@ var fences = []fence{
 		"internal/egress/credential", "internal/egress/registry",
 		"internal/engine/local", "internal/engine/native/...", "internal/engine/enginetest", "internal/git/gittest",
 		"internal/terminal/terminaltest", "internal/hostgit", "internal/worker/...", "internal/linux/disk",
-		"client", "driver", "cmd/..."},
+		"internal/backup", "client", "driver", "cmd/..."},
 		reason: "processes are started through syscall.ForkExec by the native engine; nothing else runs programs on the " +
-			"host, but git in its own way, e2fsprogs on an image of a disk, and others to ask them how they are configured, " +
-			"for a credential or for containers, and the client and the docker engine ssh; the worker is not on the host"},
+			"host, but git in its own way, e2fsprogs on an image of a disk, tar for backups, and others to ask them how they " +
+			"are configured, for a credential or for containers, and the client and the docker engine ssh; " +
+			"the worker is not on the host"},
 }
 
 // guestRoots are linked into cove-guest, which lives in every sandbox.

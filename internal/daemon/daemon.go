@@ -79,6 +79,7 @@ type Daemon struct {
 	warm        bool                             // the default engine is opened at once
 	background  bool                             // a command has started the server
 
+	copying   sync.Mutex     // held while a backup is written
 	serving   sync.WaitGroup // listeners, the reaper, the engine being warmed
 	stopReaps context.CancelFunc
 	closeOnce sync.Once

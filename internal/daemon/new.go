@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/clock"
 	"github.com/cove-sandbox/cove/internal/config"
 	"github.com/cove-sandbox/cove/internal/egress/credential"
@@ -128,6 +129,7 @@ func (d *Daemon) newAPI() (*httpapi.Server, error) {
 	o := httpapi.Options{
 		Executor: d.executions, Pool: d.executions.Pool, Sandboxes: d.sandboxes, Processes: d.processes,
 		Images:       images{d},
+		Backup:       func(ctx context.Context, file string) (api.Backup, error) { return writeBackup(ctx, d, file) },
 		Approvals:    d.approvals,
 		Repositories: repositories{d.openRepos}, Agents: d.agents, Work: d.work, Runs: d.runs,
 		Generator: generate.New(generate.Options{Executions: d.executions, Outlet: d.outlet, Providers: d.files.Providers,

@@ -130,6 +130,7 @@ func newEstateFor(t *testing.T, keys []Key) *estate {
 		return []api.Profile{{Name: "crew", Spec: api.Spec{Env: map[string]string{"TOKEN": secret}}}}, nil
 	}
 	e.Server, err = New(Options{
+		Backup:   func(_ context.Context, file string) (api.Backup, error) { return api.Backup{File: file}, nil },
 		Executor: e.executions, Pool: e.executions.Pool,
 		Approvals: approvals, Sandboxes: e.sandboxes, Processes: e.processes, Repositories: mirrors,
 		Work: managed{e.sandboxes}, Runs: runs, Agents: fakeAgents{}, Generator: &fakeGenerator{},
@@ -337,6 +338,10 @@ func (emptyWorkspaces) Bounds(context.Context) error      { return nil }
 func (emptyWorkspaces) Resize(context.Context, cove.SandboxID, workspace.Disk, bool) error {
 	return nil
 }
+func (emptyWorkspaces) Still(_ context.Context, _ cove.SandboxID, _ bool, f func() error) error {
+	return f()
+}
+
 func (emptyWorkspaces) Device(cove.SandboxID) (string, error) { return "", nil }
 
 func (emptyWorkspaces) Free() (hostdisk.Room, error) { return hostdisk.Room{}, nil }

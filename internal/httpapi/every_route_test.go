@@ -143,6 +143,7 @@ var routeScopes = []routeScope{
 	{route: "GET /pool"},
 	{route: "PUT /pool", body: `{"language":"python","count":1}`},
 	{route: "DELETE /pool"},
+	{route: "POST /backup", body: `{"file":"/nowhere"}`},
 
 	{route: "GET /credentials"},
 	{route: "PUT /credentials/environment", body: `{"variables":{"GH_TOKEN":"a-real-token"}}`},

@@ -95,6 +95,9 @@ func (s *Server) allRoutes() *edge {
 		if s.Pool != nil {
 			poolRoutes{e}.add()
 		}
+		if s.Backup != nil {
+			backupRoutes{e}.add()
+		}
 		if s.Sandboxes != nil {
 			sandboxRoutes{e}.add()
 			processRoutes{e}.add()

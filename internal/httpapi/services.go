@@ -227,8 +227,10 @@ type Approvals interface {
 // Options is everything a Server needs. Executor, Store, Approvals and CheckPath
 // must be set; of a gateway of its own Clients, Store and Approvals.
 type Options struct {
-	Executor  Executor
-	Pool      Pool      // nil: there are no routes of prepared sandboxes
+	Executor Executor
+	Pool     Pool // nil: there are no routes of prepared sandboxes
+	// Backup writes a backup of everything to a file; nil: there is no route of it.
+	Backup    func(ctx context.Context, file string) (api.Backup, error)
 	Sandboxes Sandboxes // nil: there are no routes of long-lived sandboxes
 	Processes Processes // of Sandboxes
 	Images    Images    // of Sandboxes

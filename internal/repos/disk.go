@@ -31,6 +31,15 @@ type disks struct {
 	bounds bool // images are possible; guarded by trying
 
 	tidying sync.Mutex // held while imported work is packed anew
+
+	uses sync.Map // of *sync.RWMutex, by the ids of workspaces
+}
+
+// use returns what is held while a disk must stay mounted although another may have the sandbox's turn, and exclusively
+// while it is unmounted or copied.
+func (d *disks) use(id cove.SandboxID) *sync.RWMutex {
+	u, _ := d.uses.LoadOrStore(id, new(sync.RWMutex))
+	return u.(*sync.RWMutex)
 }
 
 var _ workspace.Disks = (*disks)(nil)
@@ -125,12 +134,27 @@ func (n newDisk) tooSmall() error {
 		WithHint("give it more: --disk SIZE, --inodes N (limits.disk_mb, limits.inodes)")
 }
 
-// mounted makes sure that a workspace's disk is mounted, as it is not after a restart of the machine.
+// mounted makes sure that a workspace's disk is mounted, as it is not while the sandbox is stopped.
 func (d *disks) mounted(ctx context.Context, r record) error {
 	if r.Disk != workspace.DiskImage {
 		return nil
 	}
 	return imageIn(d.directory(r.ID)).Mount(ctx)
+}
+
+// checkCheckout refuses a disk on which no checkout is: its image was copied while it was in use, or is another's.
+func (d *disks) checkCheckout(r record) error {
+	dir := d.directory(r.ID)
+	if r.Disk != workspace.DiskImage || r.Bound != "" || r.Within != "" {
+		return nil
+	}
+	if _, err := os.Lstat(filepath.Join(dir, diskDir, checkoutDir)); !errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	i := imageIn(dir)
+	return cove.Errorf(cove.Corrupt, "there is no checkout on the disk of the sandbox, which is in %s", i.File).
+		WithHint("that is so when the file was copied while the sandbox ran; what was copied of its files beside is in %s, "+
+			"where the disk is mounted while it is in use; a copy with everything is made by cove backup FILE", i.Dir)
 }
 
 // Resize implements workspace.Disks.
@@ -204,10 +228,7 @@ func (d *disks) Used(ctx context.Context, id cove.SandboxID) (workspace.Used, er
 	}
 	u := workspace.Used{Kind: r.Disk}
 	if r.Disk == workspace.DiskImage {
-		if err := d.mounted(ctx, r); err != nil {
-			return u, err
-		}
-		used, err := imageIn(d.directory(id)).Used()
+		used, err := d.measure(id)
 		u.Bytes, u.Files, u.Unwritten = used.Bytes, used.Inodes, max(0, used.Bytes-used.Host)
 		return u, err
 	}
@@ -240,6 +261,47 @@ func (d *disks) Used(ctx context.Context, id cove.SandboxID) (workspace.Used, er
 	}
 	u.Bytes, u.Files = u.Bytes+bytes, u.Files+files
 	return u, nil
+}
+
+// measure measures the disk of a workspace.
+func (d *disks) measure(id cove.SandboxID) (disk.Use, error) {
+	used := d.use(id)
+	used.RLock()
+	defer used.RUnlock()
+	i := imageIn(d.directory(id))
+	switch is, err := i.Mounted(); {
+	case err != nil:
+		return disk.Use{}, err
+	case is:
+		return i.Used()
+	}
+	return i.UsedAtRest()
+}
+
+// Still implements workspace.Disks.
+func (d *disks) Still(ctx context.Context, id cove.SandboxID, runs bool, f func() error) error {
+	r, err := d.read(id)
+	if err != nil {
+		return err
+	}
+	if r.Disk != workspace.DiskImage {
+		return f()
+	}
+	using := d.use(id)
+	using.Lock()
+	defer using.Unlock()
+	i := imageIn(d.directory(id))
+	is, err := i.Mounted()
+	if err != nil {
+		return err
+	}
+	if is && runs {
+		return i.Quiet(f)
+	}
+	if err := i.Rest(ctx); err != nil {
+		return err
+	}
+	return f()
 }
 
 // Device implements workspace.Disks.

@@ -65,6 +65,9 @@ func (s *Store) takeHome(ctx context.Context, r record) error {
 		if cove.ErrorCode(err) == cove.NotFound {
 			return nil // it has gone with its disk
 		}
+		stays := s.disks.use(r.Within)
+		stays.RLock()
+		defer stays.RUnlock()
 		if err = cmp.Or(err, s.disks.mounted(ctx, host)); err != nil {
 			return err
 		}

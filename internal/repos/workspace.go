@@ -1,6 +1,7 @@
 package repos
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io/fs"
@@ -154,7 +155,8 @@ func (s *Store) Open(ctx context.Context, id cove.SandboxID) (workspace.Workspac
 	if err != nil {
 		return workspace.Workspace{}, err
 	}
-	if err := s.disks.mounted(ctx, r); err != nil {
+	err = s.disks.mounted(ctx, r)
+	if err = cmp.Or(err, s.disks.checkCheckout(r)); err != nil {
 		return workspace.Workspace{}, err
 	}
 	return s.shape(r), nil

@@ -75,6 +75,33 @@ func (c Changes) hold(ctx context.Context, who cove.Principal, id cove.SandboxID
 	return use(Changed{Image: record.Spec.Digest, Layer: ws.Layer, Places: placesOf(record)})
 }
 
+// Still calls f while nothing runs in a sandbox and its files do not change. Errors: NotFound when it is gone, or being
+// made or removed; those of f.
+func (c Changes) Still(ctx context.Context, id cove.SandboxID, f func() error) (err error) {
+	s := c.of
+	r, leave, err := s.enter(ctx, id)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	record, err := s.current(ctx, cove.System(""), id)
+	if err != nil {
+		s.drop(r)
+		return err
+	}
+	switch record.State {
+	case cove.StateRunning, cove.StatePaused, cove.StateStopped:
+	default:
+		return cove.Errorf(cove.NotFound, "the sandbox %s is %s", record.Name, record.State)
+	}
+	resume, err := c.freeze(ctx, r, &record)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, resume()) }()
+	return s.host.Disks.Still(ctx, id, record.State != cove.StateStopped, f)
+}
+
 // freeze keeps the programs of a sandbox from running until resume is called. A server that finds a frozen sandbox on
 // record as running lets it run.
 func (c Changes) freeze(ctx context.Context, r *resident, record *store.Sandbox) (resume func() error, err error) {

@@ -152,7 +152,7 @@ func (rs *residents) turnOf(ctx context.Context, id cove.SandboxID) (r *resident
 	rs.mu.Unlock()
 	select {
 	case r.turn <- struct{}{}:
-		return r, func() { <-r.turn; rs.calls.Done() }, nil
+		return r, func() { rs.giveTurn(r); rs.calls.Done() }, nil
 	case <-ctx.Done():
 		rs.calls.Done()
 		return nil, nil, cove.Errorf(cove.Canceled,
@@ -174,7 +174,34 @@ func (rs *residents) tryEnter(id cove.SandboxID) (r *resident, leave func()) {
 		return nil, nil
 	}
 	rs.calls.Add(1)
-	return r, func() { <-r.turn; rs.calls.Done() }
+	return r, func() { rs.giveTurn(r); rs.calls.Done() }
+}
+
+// giveTurn ends the turn of a sandbox. The disk of one that does not run is not mounted beyond it.
+func (rs *residents) giveTurn(r *resident) {
+	if err := rs.rest(r); err != nil {
+		rs.o.Log.Error("the disk of a sandbox that does not run cannot be written out", "sandbox", r.id, "error", err)
+	}
+	<-r.turn
+}
+
+// rest writes out and unmounts the disk of a sandbox that is stopped. Its turn must be held.
+func (rs *residents) rest(r *resident) error {
+	rs.mu.Lock()
+	host, runs := rs.host, r.box != nil
+	rs.mu.Unlock()
+	if host == nil || runs {
+		return nil
+	}
+	ctx := context.Background()
+	record, err := rs.own().Sandbox(ctx, r.id)
+	if err == nil && record.State == cove.StateStopped {
+		err = host.Disks.Still(ctx, r.id, false, func() error { return nil })
+	}
+	if cove.ErrorCode(err) == cove.NotFound {
+		return nil
+	}
+	return err
 }
 
 // running returns the running part of r, if it runs or is paused.

@@ -328,6 +328,10 @@ func (w *workspaces) Resize(_ context.Context, _ cove.SandboxID, to workspace.Di
 	return nil
 }
 
+func (w *workspaces) Still(_ context.Context, _ cove.SandboxID, _ bool, f func() error) error {
+	return f()
+}
+
 func (w *workspaces) Device(cove.SandboxID) (string, error) { return w.device, w.bounds }
 
 func (w *workspaces) Free() (hostdisk.Room, error) {

@@ -99,7 +99,7 @@ func (v serviceRunner) attend(r *resident, sb *provision.Sandbox, p *process.Pro
 			return
 		case r.turn <- struct{}{}:
 		}
-		defer func() { <-r.turn }()
+		defer v.giveTurn(r)
 		if now, _ := v.running(r); now != sb {
 			return
 		}

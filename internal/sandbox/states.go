@@ -85,7 +85,7 @@ func (s *Sandboxes) Stop(ctx context.Context, who cove.Principal, ref string) (V
 		defer func() {
 			made = s.tell(r)
 			if err == nil {
-				err = group{s.supervisor}.halt(context.WithoutCancel(ctx), *record)
+				err = errors.Join(group{s.supervisor}.halt(context.WithoutCancel(ctx), *record), s.rest(r))
 			}
 		}()
 		switch record.State {

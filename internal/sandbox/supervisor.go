@@ -369,7 +369,7 @@ func (v *supervisor) watch(r *resident, sb *provision.Sandbox, o opened) {
 		return
 	case r.turn <- struct{}{}:
 	}
-	defer func() { <-r.turn }()
+	defer v.giveTurn(r)
 	if now, _ := v.running(r); now != sb {
 		return
 	}

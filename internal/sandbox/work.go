@@ -30,7 +30,8 @@ func (s *Sandboxes) OpenWork(ctx context.Context, who cove.Principal, ref string
 	switch {
 	case record.Spec.Repository == nil:
 		return nil, cove.Errorf(cove.InvalidArgument, "the sandbox %s works on no repository", record.Name).
-			WithHint("stop it and copy files out of %s; run no git, editor or build in there", record.Spec.Directory)
+			WithHint("copy files out of %s, which is there while it runs; run no git, editor or build in it",
+				record.Spec.Directory)
 	case record.State == cove.StateRunning:
 		in, err := s.inside(ctx, who, ref)
 		if err != nil {
@@ -245,7 +246,7 @@ func (g insideGit) Snapshot(ctx context.Context, ref string) error {
 
 func noGit(record store.Sandbox) error {
 	return cove.Errorf(cove.RuntimeMissing, "there is no git in the image of the sandbox %s", record.Name).
-		WithHint("use an image with git; the files are in %s", record.Spec.Directory)
+		WithHint("use an image with git; the files are in %s while it runs", record.Spec.Directory)
 }
 
 // Send implements workGit.

@@ -43,6 +43,9 @@ type Disks interface {
 	// Resize changes the size of a workspace's disk, which can only grow while its sandbox runs. Errors: NotFound,
 	// Conflict (it is in use, or what it holds does not fit), StorageFull.
 	Resize(ctx context.Context, id cove.SandboxID, to Disk, runs bool) error
+	// Still calls f while the files of a workspace are all in its directory, and its disk does not change. That of a
+	// sandbox that runs must be paused; any other is unmounted, until something opens it. Errors: NotFound, those of f.
+	Still(ctx context.Context, id cove.SandboxID, runs bool, f func() error) error
 	// Device returns the path of the block device that a workspace's files alone are on. Errors: NotFound, Unsupported
 	// (its disk has none of its own).
 	Device(id cove.SandboxID) (string, error)

@@ -11,6 +11,7 @@ import (
 	"github.com/cove-sandbox/cove/driver"
 	"github.com/cove-sandbox/cove/internal/cli/agent"
 	"github.com/cove-sandbox/cove/internal/cli/session"
+	"github.com/cove-sandbox/cove/internal/cli/ui"
 	"github.com/cove-sandbox/cove/internal/daemon"
 )
 
@@ -79,4 +80,16 @@ func (Daemon) Work(ctx context.Context, prompt string, t agent.BareTask) iter.Se
 			MaxTurns: t.MaxTurns, AgentOptions: t.Options, Timeout: t.Timeout, Schema: t.Schema, Resume: t.Resume,
 			Interrupt: t.Interrupt, Log: t.Log})(yield)
 	}
+}
+
+// Restore implements server.Daemon.
+func (Daemon) Restore(ctx context.Context, sess *session.Session, file string) (ui.Result, error) {
+	ctx, interrupts := ui.CoverSignals(ctx)
+	defer interrupts.Stop()
+	cfg, err := sess.Config()
+	if err != nil {
+		return ui.Result{}, err
+	}
+	about, err := daemon.Restore(ctx, cfg, file)
+	return ui.Result{Value: about, Text: "restored: " + cfg.Home + "\n"}, interrupts.Explain(err)
 }

@@ -17,6 +17,8 @@ type Daemon interface {
 	// Probe is the process of one check of the doctor's; it returns its exit code.
 	Probe(args []string) int
 	Images() Images
+	// Restore makes the home of a backup.
+	Restore(ctx context.Context, sess *session.Session, file string) (ui.Result, error)
 }
 
 // Images works on the store of images of this machine.

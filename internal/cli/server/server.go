@@ -2,7 +2,6 @@ package server
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"strconv"
 	"strings"
@@ -192,10 +191,9 @@ func (s stopped) text() string {
 		return "no server answers\n"
 	case s.Sandboxes == 0:
 		return "the server has stopped\n"
-	case s.Sandboxes == 1:
-		return "the server has stopped; 1 sandbox stays, and the next server takes it over\n"
 	}
-	return fmt.Sprintf("the server has stopped; %d sandboxes stay, and the next server takes them over\n", s.Sandboxes)
+	return "the server has stopped; " + ui.Counted(s.Sandboxes, "sandbox stays, and the next server takes it over",
+		"sandboxes stay, and the next server takes them over") + "\n"
 }
 
 func stopServer(ctx context.Context, sess *session.Session) (result stopped, err error) {

@@ -37,26 +37,42 @@ func (d IDs) RemoveAll(dir string) error {
 	return d.within("rm", "-rf", "--", dir)
 }
 
-// within runs a program of the host as root of a user namespace with the map of root inside.
+// within runs a program of the host with Run, and returns what it says as the error.
 func (d IDs) within(args ...string) error {
-	cmd := exec.Command("sh", append([]string{"-c", `read -r mapped && exec "$@"`, "sh"}, args...)...)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWUSER, Pdeathsig: syscall.SIGKILL}
+	cmd := exec.Command(args[0], args[1:]...)
 	var said strings.Builder
 	cmd.Stderr = &said
-	ready, err := cmd.StdinPipe()
+	if err := d.Run(cmd); err != nil {
+		return cove.Errorf(cove.Internal, "%s: %w: %s", args[0], err, strings.TrimSpace(said.String()))
+	}
+	return nil
+}
+
+// Run runs a program of the host: for a user with subordinate ids as root of a user namespace with the map of root
+// inside.
+func (d IDs) Run(cmd *exec.Cmd) error {
+	if d.subordinate == (Owner{}) {
+		return cmd.Run()
+	}
+	gate, ready, err := os.Pipe()
 	if err != nil {
 		return err
 	}
+	defer gate.Close()
+	defer ready.Close()
+	cmd.Args = append([]string{"sh", "-c", `read -r mapped <&3 && exec "$@" 3<&-`, "sh"}, cmd.Args...)
+	cmd.Path, cmd.ExtraFiles = "/bin/sh", []*os.File{gate}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWUSER}
 	if err := cmd.Start(); err != nil {
 		return err
 	}
 	err = subordinateMap(cove.RootUser, d.self, d.subordinate).Write(context.Background(), cmd.Process.Pid)
 	if err == nil {
-		_, err = ready.Write([]byte("mapped\n"))
+		_, err = ready.WriteString("mapped\n")
 	}
 	ready.Close()
-	if e := cmd.Wait(); err == nil && e != nil {
-		err = cove.Errorf(cove.Internal, "%s: %w: %s", args[0], e, strings.TrimSpace(said.String()))
+	if e := cmd.Wait(); err == nil {
+		err = e
 	}
 	return err
 }

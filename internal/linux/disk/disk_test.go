@@ -53,6 +53,66 @@ func newImage(t *testing.T, s Size) Image {
 	return i
 }
 
+// TestRest: an image that rests has everything in its file, which no device has any more, and says what it holds.
+func TestRest(t *testing.T) {
+	i := newImage(t, Size{16 << 20, 100})
+	if err := os.WriteFile(filepath.Join(i.Dir, "work"), bytes.Repeat([]byte("work\n"), 1<<20/5), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := i.Rest(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if is, err := i.Mounted(); is || err != nil {
+		t.Errorf("mounted: %v, %v", is, err)
+	}
+	file, err := os.Open(i.File)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	if device, err := attached(file); device != nil || err != nil {
+		t.Errorf("a device has it: %v, %v", device, err)
+	}
+	rests, err := i.UsedAtRest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	copied := Image{File: filepath.Join(t.TempDir(), "image")}
+	copied.Dir = filepath.Join(filepath.Dir(copied.File), "disk")
+	if out, err := exec.Command("cp", "--sparse=always", i.File, copied.File).CombinedOutput(); err != nil {
+		t.Fatal(err, string(out))
+	}
+	if err := errors.Join(copied.Mount(t.Context()), i.Mount(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	defer gone(t, copied)
+	defer copied.Unmount()
+	if info, err := os.Stat(filepath.Join(copied.Dir, "work")); err != nil || info.Size() != 1<<20/5*5 {
+		t.Errorf("the copy has %v, %v", info, err)
+	}
+	used, err := i.Used()
+	if err != nil || used.Bytes != rests.Bytes || used.Inodes != rests.Inodes || used.InodesLeft != rests.InodesLeft {
+		t.Errorf("at rest %+v, mounted %+v, %v", rests, used, err)
+	}
+}
+
+// TestQuiet: what was read while something wrote is read again, and not for ever.
+func TestQuiet(t *testing.T) {
+	i := newImage(t, Size{16 << 20, 100})
+	for writes, want := range map[int]int{0: 1, 1: 2, 9: 3} {
+		n := 0
+		err := i.Quiet(func() error {
+			if n++; n > writes {
+				return nil
+			}
+			return errors.Join(os.WriteFile(filepath.Join(i.Dir, "f"), []byte{byte(n)}, 0o600), i.sync())
+		})
+		if n != want || (err != nil) != (writes == 9) || err != nil && cove.ErrorCode(err) != cove.Conflict {
+			t.Errorf("%d writes: read %d times, %v", writes, n, err)
+		}
+	}
+}
+
 // gone waits for the end of an image's device, which ends after its last mount.
 func gone(t *testing.T, i Image) {
 	t.Helper()

@@ -3,12 +3,15 @@
 package disk
 
 import (
+	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -139,4 +142,91 @@ func unlessGone(err error) error {
 func ending(path string) string {
 	dir, file := filepath.Split(path)
 	return filepath.Join(filepath.Base(dir), file)
+}
+
+// releasePatience is how long Rest waits for the end of the device.
+const releasePatience = 2 * time.Second
+
+// Rest writes out what is on a mounted image, and unmounts it, so that its file has everything. A process of the host
+// that works there may keep its device beyond that.
+func (i Image) Rest(ctx context.Context) error {
+	if is, err := i.Mounted(); err != nil || !is {
+		return err
+	}
+	if err := i.sync(); err != nil {
+		return err
+	}
+	if err := i.Unmount(); err != nil {
+		return err
+	}
+	soon, cancel := context.WithTimeout(ctx, releasePatience)
+	defer cancel()
+	_ = i.Released(soon)
+	return writeOut(i.File, unix.Fsync)
+}
+
+func (i Image) sync() error { return writeOut(i.Dir, unix.Syncfs) }
+
+func writeOut(path string, by func(fd int) error) error {
+	f, err := os.Open(path)
+	if err == nil {
+		defer f.Close()
+		err = by(int(f.Fd()))
+	}
+	if err != nil {
+		return failed("write out", path, err)
+	}
+	return nil
+}
+
+// Quiet calls f while the file of a mounted image has what is on it, and again where something has written meanwhile.
+// Errors: those of f, Conflict.
+func (i Image) Quiet(f func() error) error {
+	for range 3 {
+		err := i.sync()
+		was := i.written()
+		if err == nil {
+			err = f()
+		}
+		if err != nil || i.written() == was {
+			return err
+		}
+	}
+	return cove.Errorf(cove.Conflict, "the disk %s is written to all the time", i.File).WithHint("stop the sandbox first")
+}
+
+// written returns the counts of what was written to the device of a mounted image.
+func (i Image) written() string {
+	m, err := mountOf(i.Dir)
+	stat, _ := os.ReadFile(fmt.Sprintf("/sys/dev/block/%d:%d/stat", unix.Major(m.device), unix.Minor(m.device)))
+	if all := strings.Fields(string(stat)); err == nil && len(all) > 6 {
+		return all[4] + " " + all[6]
+	}
+	return ""
+}
+
+// UsedAtRest returns the use of an image that is not mounted, of which its superblock tells: s_blocks_count,
+// s_free_blocks_count, s_overhead_clusters, s_inodes_count and s_free_inodes_count.
+func (i Image) UsedAtRest() (u Use, err error) {
+	f, err := os.Open(i.File)
+	if err != nil {
+		return u, failed("open", i.File, err)
+	}
+	defer f.Close()
+	g, err := groupsOf(f)
+	var file unix.Stat_t
+	if err == nil {
+		err = unix.Fstat(int(f.Fd()), &file)
+	}
+	var b [1024]byte
+	if err == nil {
+		_, err = f.ReadAt(b[:], 1024)
+	}
+	if err != nil {
+		return u, failed("read", i.File, err)
+	}
+	at := func(offset int) int64 { return int64(binary.LittleEndian.Uint32(b[offset:])) }
+	u.Room, u.InodesLeft, u.Host = (at(0x158)<<32|at(0xc))*block, at(0x10), file.Blocks*512
+	u.Bytes, u.Inodes = max(0, g.all-at(0x248)*block-u.Room), at(0)-u.InodesLeft
+	return u, nil
 }

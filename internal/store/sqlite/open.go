@@ -18,6 +18,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -28,6 +29,7 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 
 	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/atomicfile"
 	"github.com/cove-sandbox/cove/internal/filelock"
 	"github.com/cove-sandbox/cove/internal/store"
 )
@@ -273,7 +275,13 @@ func (s *Store) prepare(ctx context.Context) error {
 	if version, err = s.version(ctx); err != nil || version == schema {
 		return err
 	}
-	return s.migrate(ctx, version)
+	if err = keepBefore(ctx, s, version); err == nil {
+		err = s.migrate(ctx, version)
+	}
+	if err != nil {
+		return err
+	}
+	return keptBefore(s)
 }
 
 func (s *Store) version(ctx context.Context) (int, error) {
@@ -282,9 +290,7 @@ func (s *Store) version(ctx context.Context) (int, error) {
 		return 0, s.fault("open", err)
 	}
 	if v > schema {
-		return 0, cove.Errorf(cove.Unsupported, "the database %s was made by a newer Cove (schema %d, this one knows %d)",
-			s.path, v, schema).
-			WithHint("upgrade this cove, or set COVE_HOME to another directory")
+		return 0, newer(s.path, v)
 	}
 	return v, nil
 }
@@ -334,6 +340,78 @@ func (s *Store) migrate(ctx context.Context, from int) error {
 		}
 	}
 	return nil
+}
+
+// Copy writes the database as it is now into a new file. Others read and write it meanwhile.
+func Copy(ctx context.Context, s *Store, to string) error {
+	f, err := os.OpenFile(to, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return unwritable(to, err)
+	}
+	defer f.Close()
+	db := connect(s.path, "")
+	defer db.Close()
+	if _, err := db.ExecContext(ctx, `VACUUM INTO ?`, to); err != nil {
+		return s.fault("copy", err)
+	}
+	if err := f.Sync(); err != nil {
+		return unwritable(to, err)
+	}
+	return nil
+}
+
+// A copy of the database as it was before the last migration stays beside it, as the way back to the program of then.
+// It is pending until the migration is done: one that was killed half way, and goes on, makes no other.
+const (
+	before  = "-schema-"
+	pending = ".pending"
+)
+
+// keepBefore copies the database before a migration.
+func keepBefore(ctx context.Context, s *Store, from int) error {
+	left, err := filepath.Glob(s.path + before + "*" + pending)
+	if from == 0 || err != nil || len(left) > 0 {
+		return err
+	}
+	to, part := s.path+before+strconv.Itoa(from)+pending, s.path+before+"part"
+	os.Remove(part)
+	if err := Copy(ctx, s, part); err != nil {
+		os.Remove(part)
+		return err
+	}
+	if err := errors.Join(os.Rename(part, to), atomicfile.SyncDir(filepath.Dir(to))); err != nil {
+		return unwritable(to, err)
+	}
+	return nil
+}
+
+// keptBefore gives the copy of a migration that is done its name, and removes that of an earlier one.
+func keptBefore(s *Store) error {
+	all, err := filepath.Glob(s.path + before + "*")
+	for _, path := range all {
+		if name, is := strings.CutSuffix(path, pending); is {
+			err = errors.Join(err, os.Rename(path, name))
+		} else {
+			err = errors.Join(err, os.Remove(path))
+		}
+	}
+	if err != nil {
+		return unwritable(s.path, err)
+	}
+	return nil
+}
+
+// newer is the error of a database that a newer Cove has brought up to date.
+func newer(path string, version int) error {
+	err := cove.Errorf(cove.Unsupported, "the database %s was made by a newer Cove (schema %d, this one knows %d)", path,
+		version, schema)
+	for v := schema; v > 0; v-- {
+		if old := path + before + strconv.Itoa(v); unix.Access(old, unix.R_OK) == nil {
+			return err.WithHint("upgrade this cove; or go back to the history as it was before the upgrade, without what "+
+				"came after: mkdir %[1]s.newer; mv %[1]s %[1]s-wal %[1]s-shm %[1]s.newer/; cp %[2]s %[1]s", path, old)
+		}
+	}
+	return err.WithHint("upgrade this cove, or set COVE_HOME to another directory")
 }
 
 // lateIndexes find each caller's own within bounds of the time, and what is rare among much else. Lists are right
