@@ -247,7 +247,7 @@ func passedDescriptors(c *trial) {
 	b := c.fresh(boxOptions{limits: func(to *cove.Limits) { to.OpenFiles = l.OpenFiles }})
 	finish := b.held(c, "pass_many 10000 hold", "pass_many")
 	out := c.suite.unconfined(c, "pass_many 253", func(cmd *exec.Cmd) {
-		cmd.Args = append([]string{"sh", "-c", fmt.Sprintf(`ulimit -Sn %d && exec "$0" "$@"`, common)}, cmd.Args...)
+		cmd.Args = append([]string{"sh", "-c", fmt.Sprintf(`ulimit -n %d && exec "$0" "$@"`, common)}, cmd.Args...)
 		cmd.Path = "/bin/sh"
 	})
 	if os.Geteuid() != 0 && out.Count != 253 { // root passes as many as it likes
