@@ -250,6 +250,11 @@ func (f *forwarded) serve(ctx context.Context, sess *session.Session, c *client.
 		if err != nil {
 			return err
 		}
+		if err := ownPeer(local); err != nil {
+			local.Close()
+			f.say(ctx, sess, err)
+			continue
+		}
 		carrying.Go(func() {
 			if err := f.carry(ctx, sess, c, local); err != nil {
 				cancel(err)
