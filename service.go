@@ -44,7 +44,7 @@ func CheckServices(all []Service) error {
 		switch {
 		case !isServiceName(s.Name):
 			return Errorf(InvalidArgument, "%.80q is not a name for a service", s.Name).
-				WithHint("use small letters, digits and hyphens within, at most 32, with a letter first; not localhost, cove, "+
+				WithHint("use small letters, digits and hyphens within, at most 32, with a letter first; not localhost, cove, " +
 					"gateway or xn--…")
 		case slices.Contains(names, s.Name):
 			return Errorf(InvalidArgument, "two services have the name %s", s.Name).WithHint("give each its own")
