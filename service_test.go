@@ -22,8 +22,9 @@ func TestCheckServices(t *testing.T) {
 		"localhost": {one("localhost"), "not a name"}, "of Cove's own": {one("cove"), "not a name"},
 		"of the gateway": {one("gateway"), "not a name"}, "in other letters": {one("xn--a"), "not a name"},
 		"a hyphen last": {one("a-"), "not a name"},
-		"long":          {one(strings.Repeat("a", 33)), "not a name"}, "twice": {append(one("db"), one("db")...), "two services"},
-		"no image": {[]Service{{Name: "db"}}, "no image"}, "the host's": {[]Service{{Name: "db", Image: "host"}}, "no image"},
+		"long":          {one(strings.Repeat("a", 33)), "not a name"},
+		"twice":         {append(one("db"), one("db")...), "two services"},
+		"no image":      {[]Service{{Name: "db"}}, "no image"}, "the host's": {[]Service{{Name: "db", Image: "host"}}, "no image"},
 		"port 0": {[]Service{{Name: "db", Image: "x", Ports: []uint16{0}}}, "not a port"},
 	} {
 		err := CheckServices(c.all)

@@ -219,7 +219,7 @@ func (w *diskWatch) measure(ctx context.Context, id cove.SandboxID) {
 	w.seen[id] = now
 }
 
-// latest returns the last measurements of disks, also those that failed, as to be judged now, and forgets those of others.
+// latest returns the last measurements of disks, failed ones too, as to be judged now, and forgets those of others.
 func (w *diskWatch) latest(ids []cove.SandboxID) map[cove.SandboxID]seenDisk {
 	w.known.Lock()
 	defer w.known.Unlock()
@@ -278,8 +278,8 @@ func mustPause(record store.Sandbox, room hostdisk.Room, seen seenDisk) string {
 	goOn := "then let it go on: cove resume " + record.Name
 	switch {
 	case watched && seen.wrong != nil:
-		return fmt.Sprintf("nothing bounds its disk while it cannot be measured (%v): make all of %s readable, or remove it, "+
-			"%s", seen.wrong, record.Spec.Directory, goOn)
+		return fmt.Sprintf("nothing bounds its disk while it cannot be measured (%v): make all of %s readable, or "+
+			"remove it, %s", seen.wrong, record.Spec.Directory, goOn)
 	case watched && limit.Disk > 0 && used.Bytes > limit.Disk:
 		return fmt.Sprintf("its workspace and home hold %d MiB, and its disk has %d: remove some of it in %s, or give it "+
 			"more (cove limits %s --disk SIZE), %s", used.Bytes>>20, limit.Disk>>20, record.Spec.Directory, record.Name, goOn)

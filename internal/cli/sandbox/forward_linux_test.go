@@ -42,9 +42,6 @@ func TestForwardIsOfOneUser(t *testing.T) {
 	if err != nil {
 		t.Errorf("its own: %v", err)
 	}
-	if judgePeer(0, nil, 61006) != nil || judgePeer(61007, nil, 61006) == nil {
-		t.Error("root's is refused, or that of another is not")
-	}
 	if os.Geteuid() != 0 {
 		t.Skip("becoming another user needs root")
 	}

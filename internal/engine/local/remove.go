@@ -43,7 +43,7 @@ func (d IDs) GiveBack(ctx context.Context, dir string) error {
 	if d.root || d.subordinate == (Owner{}) {
 		return nil
 	}
-	// 65534 is nobody inside, and stands for all whom the namespace does not have: those chown refuses.
+	// 65534 is an id inside, and stands for all that the namespace does not have: those chown refuses.
 	const mine = `find -P "$0" -xdev ! -uid 0 -execdir chown -h 0:0 {} + 2>/dev/null
 		[ -z "$(find -P "$0" -xdev ! -uid 0 ! -uid 65534 | head -c 1)" ]`
 	return d.within(ctx, "sh", "-c", mine, dir)

@@ -13,8 +13,8 @@ import (
 	"github.com/cove-sandbox/cove/test/delegate"
 )
 
-// TestRemoveAll: a user without root removes a tree in which root inside has given a directory to another user, and gets
-// back what is in a directory that stays.
+// TestRemoveAll: a user without root removes a tree in which root inside has given a directory to another user, and
+// gets back what is in one that stays.
 func TestRemoveAll(t *testing.T) {
 	const user, inner = 61001, "COVE_TEST_REMOVE"
 	if dir := os.Getenv(inner); dir != "" {
@@ -62,7 +62,8 @@ func removeAsUser(t *testing.T, dir string) {
 	if err := ids.within(t.Context(), "sh", "-c", script, tree); err != nil {
 		t.Fatal(err)
 	}
-	const mine = `ln -s /etc "$0/link" && echo x >"$0/group" && echo x >"$0/nobody" && chown -h 5:5 "$0/link" && chown 0:5 "$0/group" &&
+	const mine = `ln -s /etc "$0/link" && echo x >"$0/group" && echo x >"$0/nobody" &&
+		chown -h 5:5 "$0/link" && chown 0:5 "$0/group" &&
 		chown 65534:65534 "$0/nobody" && chmod 0 "$0/nobody"`
 	if err := ids.within(t.Context(), "sh", "-c", mine, tree); err != nil {
 		t.Fatal(err)

@@ -4,7 +4,7 @@
 // carried here and connected to them (package sidecar).
 //
 // They are unix sockets without a place in the file system, so that only who holds an Entrance connects to one. A
-// connection brings along where its client wanted to go: in its first bytes, for everybody on the machine may read the
+// connection brings along where its client wanted to go: in its first bytes, for all on the machine may read the
 // names of sockets.
 package relayed
 

@@ -45,10 +45,9 @@ func conditional() []Rule {
 				"files the kernel would list without a process after its end",
 			AnyOf: []Match{{masked(0, namespaces|unix.CLONE_FILES, 0)}, {masked(0, namespaces|together, together)}}},
 		{Call: "fcntl",
-			Why: "descriptors, their flags and signals, locks of a process, pipes and seals; not leases and notifications, which " +
-				"hold up or watch whoever else opens a file, also through a read-only mount, nor hints of how long its data lasts, " +
-				"which stay with it there; nor locks of an open file (OFD), which the kernel lists without a process; programs " +
-				"do without each",
+			Why: "descriptors, their flags and signals, locks of a process, pipes and seals; not leases and notifications, " +
+				"which hold up or watch others who open a file, also through a read-only mount, nor hints that stay with it " +
+				"there; nor locks of an open file (OFD), which the kernel lists without a process; programs do without each",
 			AnyOf: []Match{{is(1, fcntlCommands()...)}}},
 		{Call: "socket",
 			Why: "TCP, UDP and Unix sockets, and the netlink family that lists addresses; not AF_VSOCK, AF_ALG, AF_PACKET, " +

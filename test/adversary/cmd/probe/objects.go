@@ -315,8 +315,8 @@ func setPipe(args []string) (report, error) {
 	return report{}, err
 }
 
-// lease asks for a lease on FILE, of both kinds, to be told what happens in its directory, and for a hint that stays with
-// its data. Each call that succeeds is a line.
+// lease asks for a lease on FILE, of both kinds, to be told what happens in its directory, and for a hint that stays
+// with its data. Each call that succeeds is a line.
 func lease(args []string) (report, error) {
 	file, err := os.Open(args[0])
 	if err != nil {
@@ -352,8 +352,8 @@ func lease(args []string) (report, error) {
 	return r, err
 }
 
-// passMany passes descriptors to itself until one is refused, at most N, and does not receive them. With "hold" it keeps
-// them on their way until standard input ends.
+// passMany passes descriptors to itself until one is refused, at most N, and does not receive them. With "hold" it
+// keeps them on their way until standard input ends.
 func passMany(args []string) (report, error) {
 	n, err := count(args, 0, 100_000)
 	if err != nil {
