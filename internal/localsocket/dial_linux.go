@@ -10,17 +10,10 @@ import (
 func init() {
 	checkListener = func(c *net.UnixConn, path string) error {
 		uid, err := PeerUser(c)
-		if err != nil {
-			return err
+		if err == nil && uid != 0 && int(uid) != os.Geteuid() {
+			err = cove.Errorf(cove.Forbidden, "at %s listens a program of another user, %d", path, uid).
+				WithHint("set COVE_RUN_DIR to a directory of your own, or run the command as that user")
 		}
-		return judge(uid, os.Geteuid(), path)
+		return err
 	}
-}
-
-func judge(listener uint32, own int, path string) error {
-	if listener == 0 || int(listener) == own {
-		return nil
-	}
-	return cove.Errorf(cove.Forbidden, "at %s listens a program of another user, %d", path, listener).
-		WithHint("set COVE_RUN_DIR to a directory of your own, or run the command as that user")
 }

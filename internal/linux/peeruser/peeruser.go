@@ -55,17 +55,10 @@ func CheckOwn(c net.Conn) error {
 		return ErrUnknown
 	}
 	uid, err := Find(tcp)
-	return judge(uid, err, os.Geteuid())
-}
-
-func judge(uid uint32, err error, own int) error {
-	switch {
-	case err != nil:
-		return cove.Errorf(cove.Forbidden, "a connection is refused: %w", err)
-	case uid != 0 && int(uid) != own:
-		return cove.Errorf(cove.Forbidden, "a connection of another user, %d, is refused", uid)
+	if err == nil && uid != 0 && int(uid) != os.Geteuid() {
+		err = cove.Errorf(cove.Forbidden, "a connection of another user, %d, is refused", uid)
 	}
-	return nil
+	return err
 }
 
 // alive refuses a connection that was reset, or is closed.
