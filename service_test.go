@@ -24,8 +24,9 @@ func TestCheckServices(t *testing.T) {
 		"a hyphen last": {one("a-"), "not a name"},
 		"long":          {one(strings.Repeat("a", 33)), "not a name"},
 		"twice":         {append(one("db"), one("db")...), "two services"},
-		"no image":      {[]Service{{Name: "db"}}, "no image"}, "the host's": {[]Service{{Name: "db", Image: "host"}}, "no image"},
-		"port 0": {[]Service{{Name: "db", Image: "x", Ports: []uint16{0}}}, "not a port"},
+		"no image":      {[]Service{{Name: "db"}}, "no image"},
+		"the host's":    {[]Service{{Name: "db", Image: "host"}}, "no image"},
+		"port 0":        {[]Service{{Name: "db", Image: "x", Ports: []uint16{0}}}, "not a port"},
 	} {
 		err := CheckServices(c.all)
 		if (err != nil) != (c.bad != "") || err != nil && !strings.Contains(err.Error(), c.bad) {
