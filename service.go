@@ -21,11 +21,15 @@ type Service struct {
 // MaxServices is the most services of one sandbox.
 const MaxServices = 16
 
+// reservedServices are names that stand for something else in a sandbox.
+var reservedServices = []string{"localhost", "cove", "gateway"}
+
 // isServiceName reports whether a text can be the name of a service: one label of a host name, with a letter first, and
-// so no address.
+// so no address, and none that stands for a name in other letters.
 func isServiceName(s string) bool {
 	const letters, more = "abcdefghijklmnopqrstuvwxyz", "0123456789-"
-	return s != "" && len(s) <= 32 && s != "localhost" && strings.IndexByte(letters, s[0]) >= 0 &&
+	return s != "" && len(s) <= 32 && !slices.Contains(reservedServices, s) && !strings.HasPrefix(s, "xn--") &&
+		strings.IndexByte(letters, s[0]) >= 0 &&
 		strings.Trim(s, letters+more) == "" && !strings.HasSuffix(s, "-")
 }
 
@@ -40,7 +44,8 @@ func CheckServices(all []Service) error {
 		switch {
 		case !isServiceName(s.Name):
 			return Errorf(InvalidArgument, "%.80q is not a name for a service", s.Name).
-				WithHint("use small letters, digits and hyphens within, at most 32, with a letter first")
+				WithHint("use small letters, digits and hyphens within, at most 32, with a letter first; not localhost, cove, " +
+					"gateway or xn--…")
 		case slices.Contains(names, s.Name):
 			return Errorf(InvalidArgument, "two services have the name %s", s.Name).WithHint("give each its own")
 		case s.Image == "" || s.Image == "host":

@@ -28,6 +28,7 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/localsocket"
 )
 
 // maxAnswer bounds a JSON answer and one event of a stream, in bytes: an
@@ -72,9 +73,8 @@ func New(o Options) (*Client, error) {
 				o.Address).WithHint("write unix:/path/to/cove.sock")
 		}
 		base = "http://localhost"
-		var d net.Dialer
 		transport.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return d.DialContext(ctx, "unix", path)
+			return localsocket.Dial(ctx, path)
 		}
 	}
 	if o.Dial == nil && strings.HasPrefix(o.Address, "ssh:") {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/localsocket"
 )
 
 // The methods in this file are for a standalone gateway ("cove gateway").
@@ -71,11 +72,10 @@ func (h *Holding) Close() {
 // HandOver passes the sockets of a transparent client to the gateway; the caller keeps its copies. The route is open as
 // long as the Holding. The client's address must be a unix socket.
 func (c *Client) HandOver(ctx context.Context, name string, sockets []*os.File) (_ *Holding, err error) {
-	dialed, err := new(net.Dialer).DialContext(ctx, "unix", c.socket)
+	conn, err := localsocket.Dial(ctx, c.socket)
 	if err != nil {
 		return nil, unreachable(ctx, err)
 	}
-	conn := dialed.(*net.UnixConn)
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
 	if err = handOver(conn, name, sockets); err != nil {
 		stop()

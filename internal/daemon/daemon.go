@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/cove-sandbox/cove"
@@ -120,6 +121,27 @@ func directories(cfg *config.Config) error {
 				WithHint("set another with %s in the configuration or COVE_%s", d.name,
 					map[string]string{"home": "HOME", "run_dir": "RUN_DIR"}[d.name])
 		}
+		info, err := os.Stat(d.path)
+		if err != nil {
+			return cove.Errorf(cove.StorageFull, "the directory %s: %w", d.path, err)
+		}
+		if err := judgeOwner(d.path, info.Sys().(*syscall.Stat_t).Uid, os.Geteuid(), info.Mode()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// judgeOwner refuses a directory in which another user could put something in place of what is Cove's.
+func judgeOwner(path string, owner uint32, own int, mode os.FileMode) error {
+	const others = 0o022
+	switch {
+	case owner != 0 && int(owner) != own:
+		return cove.Errorf(cove.Forbidden, "the directory %s belongs to another user, %d", path, owner).
+			WithHint("set COVE_HOME and COVE_RUN_DIR to directories of your own")
+	case mode&others != 0:
+		return cove.Errorf(cove.Forbidden, "other users may write to the directory %s", path).
+			WithHint("close it to them: chmod go-w %s", path)
 	}
 	return nil
 }

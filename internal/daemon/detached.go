@@ -3,15 +3,18 @@ package daemon
 import (
 	"context"
 	"io"
+	"os"
 	"path/filepath"
 	"time"
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/egress/ca"
 	"github.com/cove-sandbox/cove/internal/engine"
+	"github.com/cove-sandbox/cove/internal/engine/local"
 	"github.com/cove-sandbox/cove/internal/gateway"
 	"github.com/cove-sandbox/cove/internal/httpapi"
 	"github.com/cove-sandbox/cove/internal/image"
+	imagefiles "github.com/cove-sandbox/cove/internal/image/files"
 	"github.com/cove-sandbox/cove/internal/repos"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 	"github.com/cove-sandbox/cove/internal/workspace"
@@ -66,7 +69,11 @@ func (d *Daemon) newDetachedGateway() (*gateway.Gateway, error) {
 }
 
 func (d *Daemon) newRepos() (*repos.Store, error) {
-	return repos.Open(repos.Options{Home: d.cfg.Home, Outlet: d.outlet,
+	self, err := os.Executable()
+	if err != nil {
+		return nil, cove.Errorf(cove.Internal, "find this program: %w", err)
+	}
+	return repos.Open(repos.Options{Home: d.cfg.Home, Outlet: d.outlet, Tree: imagefiles.Over(local.FindIDs(), self).Tree,
 		MaxMirrors: int64(d.cfg.Disk.RepositoriesMB) << 20, Log: d.log})
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/config"
 	"github.com/cove-sandbox/cove/internal/egress/credential"
 	"github.com/cove-sandbox/cove/internal/engine"
+	"github.com/cove-sandbox/cove/internal/engine/local"
 	"github.com/cove-sandbox/cove/internal/engine/pool"
 	"github.com/cove-sandbox/cove/internal/engines"
 	"github.com/cove-sandbox/cove/internal/execution"
@@ -74,10 +75,14 @@ func New(ctx context.Context, o Options) (_ *Daemon, err error) {
 	grants := cfg.Grants()
 	d.packages = packagesIn(cfg.Home, cfg.Gateway, log)
 	d.accounts = gateway.NewAccounts(d.vault, grants, clock.Real(), log)
+	bounded := cfg.Bounds()
+	if !local.FindIDs().Ranged() {
+		bounded = bounded.ForUser()
+	}
 	d.executions = execution.New(execution.Options{
 		NextRoute: d.nextRoute, OpenRoute: d.openRoute,
 		Engines: d.engines, Defaults: cfg.Spec(), Images: d.images, Store: d.vault, Spool: newSpool(cfg, log),
-		Instance: d.instance.ID, RunDir: cfg.RunDir, Bounds: cfg.Bounds(),
+		Instance: d.instance.ID, RunDir: cfg.RunDir, Bounds: bounded,
 		MaxConcurrent: cfg.Sandbox.MaxConcurrent, MaxQueued: cfg.Sandbox.Queue, MaxWait: cfg.Sandbox.MaxWait.Std(),
 		MaxComputing: cfg.Sandbox.Computing(runtime.GOMAXPROCS(0)), Processors: runtime.GOMAXPROCS(0),
 		Pool: d.poolOptions(), PythonModules: cfg.Sandbox.Pool.PythonModules,

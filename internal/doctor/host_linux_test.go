@@ -154,6 +154,22 @@ func TestSubordinate(t *testing.T) {
 	}
 }
 
+// TestKeptGroups: groups that code keeps inside are named.
+func TestKeptGroups(t *testing.T) {
+	look := func(id string) (*user.Group, error) {
+		if id == "4" {
+			return &user.Group{Gid: id, Name: "adm"}, nil
+		}
+		return nil, user.UnknownGroupIdError(id)
+	}
+	if got := keptGroups([]int{1000, 4, 4399}, 1000, look); !strings.HasSuffix(got, ": adm, 4399") {
+		t.Error(got)
+	}
+	if got := keptGroups([]int{1000}, 1000, look); got != "" {
+		t.Error(got)
+	}
+}
+
 func TestDocker(t *testing.T) {
 	serve := func(t *testing.T, handler http.HandlerFunc) *host {
 		t.Helper()

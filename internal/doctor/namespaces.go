@@ -177,23 +177,48 @@ func checkSubordinateIDs(ctx context.Context, h *host) outcome {
 	if err != nil {
 		return unknown("who you are", err)
 	}
+	groups, err := os.Getgroups()
+	if err != nil {
+		return unknown("your groups", err)
+	}
+	kept := keptGroups(groups, os.Getegid(), user.LookupGroupId)
 	fix := "sudo usermod --add-subuids 100000-165535 --add-subgids 100000-165535 " + me.Username
 	for _, tool := range []string{"newuidmap", "newgidmap"} {
 		if _, err := exec.LookPath(tool); err != nil {
-			return warn(tool+" is not installed, so code has the guest's own id inside",
+			return warn(tool+" is not installed, so code has the guest's own id inside"+kept,
 				"sudo apt-get install uidmap    # or your distribution's package with newuidmap\n"+fix)
 		}
 	}
 	first, err := subordinate(filepath.Join(h.root, "/etc/subuid"), me)
 	group, groupErr := subordinate(filepath.Join(h.root, "/etc/subgid"), me)
 	if err := cmp.Or(err, groupErr); err != nil {
-		return warn(err.Error(), fix)
+		return warn(err.Error()+kept, fix)
 	}
 	if err := mapIDs(ctx, h, first, group); err != nil {
 		return warn(err.Error(),
 			"check that newuidmap and newgidmap are setuid root, and that their file system is not mounted nosuid")
 	}
 	return ok(fmt.Sprintf("mapped 65536 ids from %d", first))
+}
+
+// keptGroups says which supplementary groups code keeps, because no process may drop any in a user namespace that was
+// made without a privilege.
+func keptGroups(groups []int, primary int, look func(id string) (*user.Group, error)) string {
+	var names []string
+	for _, id := range groups {
+		if id == primary {
+			continue
+		}
+		name := strconv.Itoa(id)
+		if g, err := look(name); err == nil {
+			name = g.Name
+		}
+		names = append(names, name)
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	return ", and keeps your groups, with what they may read of the image host: " + strings.Join(names, ", ")
 }
 
 func mapIDs(ctx context.Context, h *host, uid, gid int) error {

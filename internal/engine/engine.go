@@ -96,6 +96,13 @@ type Adopter interface {
 	Adopt(ctx context.Context, id cove.SandboxID) (Sandbox, error)
 }
 
+// Giver is implemented by sandboxes whose root inside may have given files of a mount to ids over which the host's user
+// has no rights.
+type Giver interface {
+	// GiveBack makes the user the owner of such files of a directory, when the sandbox has ended.
+	GiveBack(ctx context.Context, dir string) error
+}
+
 // Pauser is implemented by the sandboxes of an engine that can pause (Capabilities.Pause).
 type Pauser interface {
 	// Pause freezes every process at once, the guest among them: it keeps its memory, does nothing, and answers nothing

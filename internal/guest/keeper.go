@@ -20,6 +20,14 @@ var ErrNoKeeper = errors.New("no keeper runs")
 var ErrKeeperGone = errors.New(
 	"the program that holds the sandbox's processes has ended, and ended them: the sandbox goes on, and can start others")
 
+// Errors of starts: of one that the keeper does not answer, and of one whose keeper ends as it begins.
+var (
+	ErrKeeperStopped = errors.New("what holds the processes of the sandbox does not answer: a program inside may have " +
+		"stopped it")
+	ErrKeeperEnds = errors.New("what holds the processes of the sandbox ends as it begins: it finds no room for its " +
+		"threads under the limit of processes, or a program inside ends it")
+)
+
 // KeeperDoor leads to the keeper of a sandbox.
 type KeeperDoor interface {
 	// Dial connects to a keeper that runs. Errors: ErrNoKeeper.
@@ -41,6 +49,8 @@ const (
 type Keeper struct {
 	// Linger is how long a keeper stays without a process. It is not changed once there is one.
 	Linger time.Duration
+	// Patience is how long it may take to start a process. It is not changed either.
+	Patience time.Duration
 
 	sandbox *Client
 	door    KeeperDoor
@@ -57,7 +67,7 @@ type Keeper struct {
 // NewKeeper has the processes of a client's sandbox held by a keeper, from the client's first use on, and connects to
 // the one that runs, if any.
 func NewKeeper(ctx context.Context, c *Client, door KeeperDoor) (*Keeper, error) {
-	k := &Keeper{sandbox: c, door: door, Linger: keeperLinger, turn: make(chan struct{}, 1)}
+	k := &Keeper{sandbox: c, door: door, Linger: keeperLinger, Patience: keeperPatience, turn: make(chan struct{}, 1)}
 	c.keeper = k
 	there, err := k.enter(ctx, false)
 	if err != nil || there == nil {
@@ -127,8 +137,7 @@ func (k *Keeper) enter(ctx context.Context, start bool) (*Client, error) {
 		}
 		c, err = k.connect(ctx, func() (Conn, error) { return k.door.Launch(ctx) })
 		if errors.Is(err, ErrNoKeeper) {
-			err = &Failure{Kind: FailNoProcess, Message: "the program that holds the sandbox's processes ends as it begins: " +
-				"it may not have found room for its threads under the limit of processes"}
+			err = ErrKeeperEnds
 		}
 	}
 	if err != nil {

@@ -37,7 +37,16 @@ func newRemoteProcess(c *Client, keep bool) *RemoteProcess {
 // Start starts a process. The caller must read both streams to their end and then call Wait.
 func (c *Client) Start(ctx context.Context, spec ProcessSpec) (*RemoteProcess, error) {
 	if c.keeper != nil {
-		return kept(ctx, c.keeper, true, nil, func(k *Client) (*RemoteProcess, error) { return k.Start(ctx, spec) })
+		return kept(ctx, c.keeper, true, nil, func(k *Client) (*RemoteProcess, error) {
+			// A program inside may have the keeper's user, and stop it.
+			soon, cancel := context.WithTimeoutCause(ctx, c.keeper.Patience, ErrKeeperStopped)
+			defer cancel()
+			p, err := k.Start(soon, spec)
+			if err != nil && ctx.Err() == nil && soon.Err() != nil {
+				err = context.Cause(soon)
+			}
+			return p, err
+		})
 	}
 	p := newRemoteProcess(c, spec.Keep)
 	var started Started

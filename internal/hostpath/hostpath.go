@@ -44,6 +44,10 @@ var forbiddenTrees = []string{"/etc", "/var", "/root", "/proc", "/sys", "/dev", 
 // systemTrees hold the programs of the machine. They may be written to only by MountAllow.System.
 var systemTrees = []string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt"}
 
+// startNames are directories of a home from which a shell or a login starts programs, as if they were system trees.
+var startNames = []string{"bin", ".local/bin", ".cargo/bin", "go/bin", ".config/systemd", ".local/share/systemd",
+	".config/autostart", ".config/environment.d", ".config/fish"}
+
 // ancestors are refused themselves: what is forbidden lies below them.
 var ancestors = []string{"/", "/home", "/usr"}
 

@@ -206,7 +206,41 @@ func (r Rules) judgePlace(path string, place *os.File, w *Wish) (system string, 
 			return tree, nil
 		}
 	}
+	for _, tree := range startTrees() {
+		there, _, err := mounts.find(tree.path, false)
+		found := err == nil
+		switch {
+		case within(place.Name(), tree.path), found && here.within(there):
+		case tree.whole && (within(tree.path, place.Name()) || found && there.within(here)):
+		default:
+			continue
+		}
+		return tree.path, nil
+	}
 	return "", nil
+}
+
+// startTree is a directory from which the shell or the login of this process's user starts programs.
+type startTree struct {
+	path  string
+	whole bool // nor may what contains it be written
+}
+
+// startTrees returns those of the home, and what of it is in this process's PATH: that may lie in a project.
+func startTrees() (all []startTree) {
+	home, err := os.UserHomeDir()
+	if err != nil || !filepath.IsAbs(home) {
+		return nil
+	}
+	for _, name := range startNames {
+		all = append(all, startTree{filepath.Join(home, name), true})
+	}
+	for _, dir := range filepath.SplitList(os.Getenv("PATH")) {
+		if filepath.IsAbs(dir) && within(filepath.Clean(dir), home) {
+			all = append(all, startTree{filepath.Clean(dir), false})
+		}
+	}
+	return all
 }
 
 // ownPlace is a directory or file that mounts are held against.

@@ -205,6 +205,40 @@ func TestSystemTrees(t *testing.T) {
 	}
 }
 
+// TestStartTrees: a directory from which the user's shell or login starts programs is attached as those of the system.
+func TestStartTrees(t *testing.T) {
+	home := t.TempDir()
+	t.Setenv("HOME", home)
+	t.Setenv("PATH", "/usr/bin:"+home+"/tools/bin:"+home+"/project/venv/bin")
+	for _, dir := range []string{"bin/sub", ".local/bin", ".cargo/bin", ".cargo/registry", ".config/systemd/user",
+		"tools/bin", "project/venv/bin", "other"} {
+		if err := os.MkdirAll(filepath.Join(home, dir), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink(home+"/bin", home+"/other/link"); err != nil {
+		t.Fatal(err)
+	}
+	for name, refused := range map[string]bool{"bin": true, "bin/sub": true, "other/link": true, ".local/bin": true,
+		".local": true, ".cargo": true, ".config": true, ".config/systemd/user": true, "tools/bin": true,
+		"project/venv/bin": true, "project": false, "tools": false, ".cargo/registry": false, "other": false} {
+		path, err := Rules{}.Check(filepath.Join(home, name), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, w := range []Wish{{}, {ReadOnly: true}, {Allow: cove.MountAllow{System: true}}} {
+			o, err := Rules{}.Open(t.Context(), path, w)
+			if err == nil {
+				o.Close()
+			}
+			if (err != nil) != (refused && !w.ReadOnly && !w.Allow.System) ||
+				err != nil && !strings.Contains(cove.ErrorHint(err), "--system-dirs") {
+				t.Errorf("%s, %+v: %v", name, w, err)
+			}
+		}
+	}
+}
+
 // TestSearch states what refuses a mount, at whatever level it is, and what does not.
 func TestSearch(t *testing.T) {
 	for _, c := range []struct {

@@ -19,6 +19,9 @@ import (
 // repository of imported work lie beside it. Checkouts within a sandbox are on that sandbox's disk while they are made,
 // too.
 
+// Tree is hostdisk.Tree.
+type Tree func(ctx context.Context, dir string) (bytes, files int64, err error)
+
 // disks are the disks of workspaces: the file systems that bound them.
 type disks struct {
 	catalog
@@ -26,6 +29,7 @@ type disks struct {
 	room      hostdisk.Disk // of the machine
 	log       *slog.Logger
 	templates disk.Templates
+	tree      Tree
 
 	trying sync.Mutex
 	bounds bool // images are possible; guarded by trying
@@ -246,9 +250,12 @@ func (d *disks) Used(ctx context.Context, id cove.SandboxID) (workspace.Used, er
 		}
 	}
 	for _, part := range parts {
-		bytes, files, err := sizeOf(ctx, part)
+		bytes, files, err := hostdisk.Tree(ctx, part)
+		if errors.Is(err, fs.ErrPermission) && d.tree != nil { // to this process alone
+			bytes, files, err = d.tree(ctx, part)
+		}
 		if err != nil {
-			return u, storageFull("measure the workspace of "+string(id), err)
+			return u, cove.Errorf(cove.Unavailable, "cannot measure the workspace of %s: %w", id, err)
 		}
 		u.Bytes, u.Files = u.Bytes+bytes, u.Files+files
 	}

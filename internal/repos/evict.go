@@ -108,7 +108,7 @@ func (s *Store) mirrorsLeft(ctx context.Context, key string) (int64, error) {
 		if !used && other.Key != key {
 			continue
 		}
-		size, _, err := sizeOf(ctx, s.mirror(other.Key).dir)
+		size, _, err := hostdisk.Tree(ctx, s.mirror(other.Key).dir)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return 0, storageFull("measure the store", err)
 		}
@@ -154,7 +154,7 @@ func (s *Store) trimMirrors(ctx context.Context, but string) {
 func (s *Store) mirrorsSize(ctx context.Context) (sum int64, err error) {
 	all, err := s.described()
 	for _, other := range all {
-		size, _, e := sizeOf(ctx, s.mirror(other.Key).dir)
+		size, _, e := hostdisk.Tree(ctx, s.mirror(other.Key).dir)
 		if e != nil && !errors.Is(e, fs.ErrNotExist) {
 			err = errors.Join(err, e)
 		}

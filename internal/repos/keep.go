@@ -11,6 +11,7 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/atomicfile"
+	"github.com/cove-sandbox/cove/internal/hostdisk"
 	"github.com/cove-sandbox/cove/internal/linux/disk"
 	"github.com/cove-sandbox/cove/internal/workspace"
 )
@@ -71,7 +72,7 @@ func (d *disks) refuseCopy(ctx context.Context, i disk.Image) error {
 	}
 	need := used.Bytes
 	for _, name := range []string{homeDir, layerDir, volumesDir, withinDir} { // which are not copied
-		bytes, _, err := sizeOf(ctx, filepath.Join(i.Dir, name))
+		bytes, _, err := hostdisk.Tree(ctx, filepath.Join(i.Dir, name))
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return storageFull("measure what a disk holds", err)
 		}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/git/folder"
+	"github.com/cove-sandbox/cove/internal/hostdisk"
 	"github.com/cove-sandbox/cove/internal/hostgit"
 	"github.com/cove-sandbox/cove/internal/workspace"
 )
@@ -31,7 +32,7 @@ func (s *Store) Mirrors(ctx context.Context, who cove.Principal) ([]Mirror, erro
 		if err := ctx.Err(); err != nil {
 			return nil, cove.Errorf(cove.Canceled, "listing repositories: %w", err)
 		}
-		if all[i].Size, _, err = sizeOf(ctx, s.mirror(all[i].Key).dir); err != nil {
+		if all[i].Size, _, err = hostdisk.Tree(ctx, s.mirror(all[i].Key).dir); err != nil {
 			return nil, err
 		}
 		for _, r := range records {
@@ -101,7 +102,7 @@ func (s *Store) FetchMirror(ctx context.Context, who cove.Principal, source stri
 	}
 	found, err := s.known(who, r.Key)
 	if err == nil {
-		found.Size, _, err = sizeOf(ctx, m.dir)
+		found.Size, _, err = hostdisk.Tree(ctx, m.dir)
 	}
 	return found, err
 }

@@ -32,7 +32,8 @@ func Open(o Options) (*Store, error) {
 	in := catalog{Disks(o.Home)}
 	up := &uploads{dir: uploadsIn(o.Home), coming: map[cove.UploadID]arriving{}}
 	s := &Store{o: o, repos: filepath.Join(o.Home, "repos"), catalog: in, uploads: up,
-		disks: &disks{catalog: in, uploads: up, room: hostdisk.At(o.Home, in.workspaces), log: o.Log}}
+		disks: &disks{catalog: in, uploads: up, room: hostdisk.At(o.Home, in.workspaces), log: o.Log,
+			tree: o.Tree}}
 	for _, dir := range []string{s.repos, s.mirrorLocks(), s.workspaces, s.journals()} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return nil, storageFull("make "+dir, err)

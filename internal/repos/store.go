@@ -40,7 +40,9 @@ type Options struct {
 	MaxImport int64
 	// MaxMirrors bounds the mirrors of the store together, in bytes; 0 is no bound. Those that nothing uses make room.
 	MaxMirrors int64
-	Log        *slog.Logger
+	// Tree measures what this process may not read; nil: nothing does.
+	Tree Tree
+	Log  *slog.Logger
 }
 
 const (

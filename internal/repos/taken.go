@@ -62,7 +62,7 @@ func (c catalog) sharing(r record) []record {
 // takenOf measures the room of the imports of a workspace's sandbox.
 func (c catalog) takenOf(ctx context.Context, r record) (used int64, err error) {
 	for _, other := range c.sharing(r) {
-		size, _, err := sizeOf(ctx, c.importOf(other.ID))
+		size, _, err := hostdisk.Tree(ctx, c.importOf(other.ID))
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return 0, storageFull("measure what was imported", err)
 		}
@@ -117,7 +117,7 @@ func grown(size, kept int64) bool { return size > 2*kept+smallImport }
 // grown; with all, in any case, and also those of delivered commits, by which Held knows work that is elsewhere. It
 // leaves everything while it is read.
 func (r importRepository) tidy(ctx context.Context, held []*os.File, all bool) error {
-	size, _, err := sizeOf(ctx, r.dir)
+	size, _, err := hostdisk.Tree(ctx, r.dir)
 	if err != nil {
 		return storageFull("measure what was imported", err)
 	}
@@ -159,7 +159,7 @@ func (r importRepository) tidy(ctx context.Context, held []*os.File, all bool) e
 	if err := r.packAnew(ctx, append(held, l), &roots, size); err != nil {
 		return err
 	}
-	if size, _, err = sizeOf(ctx, r.dir); err == nil {
+	if size, _, err = hostdisk.Tree(ctx, r.dir); err == nil {
 		err = os.WriteFile(filepath.Join(r.dir, keptFile), strconv.AppendInt(nil, size, 10), 0o600)
 	}
 	if err != nil {

@@ -86,7 +86,7 @@ func TestImportsAreBounded(t *testing.T) {
 			git := server.Client().In(w.Directory)
 			size := func() int64 {
 				t.Helper()
-				bytes, _, err := sizeOf(t.Context(), s.ImportDirectory(w.ID))
+				bytes, _, err := hostdisk.Tree(t.Context(), s.ImportDirectory(w.ID))
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -262,7 +262,7 @@ func TestDeliveredOutlivesTidying(t *testing.T) {
 		snapshot("2002-02-03T04:05:06Z")
 		take()
 	}
-	if size, _, err := sizeOf(t.Context(), s.ImportDirectory(w.ID)); err != nil || size > 7*smallImport {
+	if size, _, err := hostdisk.Tree(t.Context(), s.ImportDirectory(w.ID)); err != nil || size > 7*smallImport {
 		t.Fatalf("nothing was tidied: %d MiB, %v", size>>20, err)
 	}
 	os.Remove(filepath.Join(w.Directory, "big"))

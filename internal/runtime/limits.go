@@ -54,11 +54,30 @@ type Bounds struct {
 	// OwnerTimeout is the longest wall time that the machine's owner may ask for; zero is OwnerTimeout of the package. It
 	// is never shorter than that of Max.
 	OwnerTimeout time.Duration
+	// ownerFiles is the Max.OpenFiles of the machine's owner, where it differs.
+	ownerFiles int64
+}
+
+// passedFiles is half of what most programs may have open, the soft limit of a login. The kernel counts the descriptors
+// that are on their way through sockets for a user, and refuses another to a program that may have fewer open.
+const passedFiles = 512
+
+// ForUser returns the bounds where sandboxes of executions run as the user who makes them: by default, and for callers
+// other than the owner at most, they leave that user's programs descriptors to pass. What is configured stays.
+func (b Bounds) ForUser() Bounds {
+	if f := cmp.Or(b.Defaults.OpenFiles, Defaults.OpenFiles); f == Defaults.OpenFiles {
+		b.Defaults.OpenFiles = passedFiles
+	}
+	if f := cmp.Or(b.Max.OpenFiles, Max.OpenFiles); f == Max.OpenFiles {
+		b.Max.OpenFiles, b.ownerFiles = max(passedFiles, b.Defaults.OpenFiles), f
+	}
+	return b
 }
 
 // ForOwner returns the bounds of the machine's owner.
 func (b Bounds) ForOwner() Bounds {
 	b.Max.Timeout = max(cmp.Or(b.OwnerTimeout, OwnerTimeout), cmp.Or(b.Max.Timeout, MaxTimeout))
+	b.Max.OpenFiles = cmp.Or(b.ownerFiles, b.Max.OpenFiles)
 	return b
 }
 

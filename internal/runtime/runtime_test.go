@@ -140,6 +140,23 @@ func TestBounds(t *testing.T) {
 			t.Errorf("the owner, for longer than %v: %v", c.most, err)
 		}
 	}
+	user := Bounds{}.ForUser()
+	for name, c := range map[string]struct {
+		b           Bounds
+		asked, want int64 // 0: refused
+	}{
+		"of a user, by default":    {user, 0, 512},
+		"of another, beyond":       {user, 513, 0},
+		"of the owner, as asked":   {user.ForOwner(), 4096, 4096},
+		"of the owner, by default": {user.ForOwner(), 0, 512},
+		"configured":               {Bounds{Defaults: cove.Limits{OpenFiles: 2000}}.ForUser(), 2000, 2000},
+		"more is configured":       {Bounds{Max: cove.Limits{OpenFiles: 2000}}.ForUser(), 2000, 2000},
+	} {
+		got, err := c.b.Resolve(python, cove.Limits{OpenFiles: c.asked})
+		if got.OpenFiles != c.want || (err == nil) != (c.want > 0) {
+			t.Errorf("open files %s: %d, %v", name, got.OpenFiles, err)
+		}
+	}
 	if err := (Bounds{Max: long}).Check(); err != nil {
 		t.Errorf("a configured maximum of hours: %v", err)
 	}

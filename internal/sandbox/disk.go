@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"slices"
 	"sync"
 	"time"
@@ -95,6 +96,7 @@ type diskWatch struct {
 type seenDisk struct {
 	used  workspace.Used
 	there bool      // it was measured
+	wrong error     // why it cannot be
 	grew  bool      // since the measurement before, until it was judged
 	next  time.Time // not measured before
 	busy  bool      // it is being measured
@@ -200,7 +202,7 @@ func (w *diskWatch) begin(id cove.SandboxID) bool {
 	return true
 }
 
-// measure measures a disk. One that cannot be measured is being removed.
+// measure measures a disk.
 func (w *diskWatch) measure(ctx context.Context, id cove.SandboxID) {
 	began := w.o.Clock.Now()
 	used, err := w.host.Disks.Used(ctx, id)
@@ -209,12 +211,15 @@ func (w *diskWatch) measure(ctx context.Context, id cove.SandboxID) {
 	defer w.known.Unlock()
 	before := w.seen[id]
 	// A large tree takes long to measure: a twentieth of a processor is enough for that.
-	now := seenDisk{used: used, there: err == nil, next: ended.Add(20 * ended.Sub(began))}
+	now := seenDisk{used: used, there: err == nil, wrong: err, next: ended.Add(20 * ended.Sub(began))}
+	if errors.Is(err, fs.ErrNotExist) || cove.ErrorCode(err) == cove.NotFound || ctx.Err() != nil {
+		now.wrong = nil // it is being removed
+	}
 	now.grew = now.there && before.there && (before.grew || used.Bytes > before.used.Bytes)
 	w.seen[id] = now
 }
 
-// latest returns the last measurements of disks that are there, as to be judged now, and forgets those of others.
+// latest returns the last measurements of disks, failed ones too, as to be judged now, and forgets those of others.
 func (w *diskWatch) latest(ids []cove.SandboxID) map[cove.SandboxID]seenDisk {
 	w.known.Lock()
 	defer w.known.Unlock()
@@ -222,7 +227,7 @@ func (w *diskWatch) latest(ids []cove.SandboxID) map[cove.SandboxID]seenDisk {
 	for id, d := range w.seen {
 		if !slices.Contains(ids, id) && !d.busy {
 			delete(w.seen, id)
-		} else if d.there && slices.Contains(ids, id) {
+		} else if (d.there || d.wrong != nil) && slices.Contains(ids, id) {
 			now[id] = d
 			d.grew = false
 			w.seen[id] = d
@@ -249,7 +254,7 @@ func (w *diskWatch) judge(ctx context.Context, id cove.SandboxID, room hostdisk.
 	if err != nil || record.State != cove.StateRunning {
 		return err
 	}
-	why := mustPause(record, room, seen.used, seen.grew)
+	why := mustPause(record, room, seen)
 	if why == "" {
 		return nil
 	}
@@ -268,17 +273,20 @@ func (w *diskWatch) judge(ctx context.Context, id cove.SandboxID, room hostdisk.
 }
 
 // mustPause returns why a sandbox may write no more; empty if it may. It is pure.
-func mustPause(record store.Sandbox, room hostdisk.Room, used workspace.Used, grew bool) string {
-	limit, watched := record.Spec.Limits, used.Kind == workspace.DiskWatched
+func mustPause(record store.Sandbox, room hostdisk.Room, seen seenDisk) string {
+	used, limit, watched := seen.used, record.Spec.Limits, seen.used.Kind == workspace.DiskWatched
 	goOn := "then let it go on: cove resume " + record.Name
 	switch {
+	case watched && seen.wrong != nil:
+		return fmt.Sprintf("nothing bounds its disk while it cannot be measured (%v): make all of %s readable, or "+
+			"remove it, %s", seen.wrong, record.Spec.Directory, goOn)
 	case watched && limit.Disk > 0 && used.Bytes > limit.Disk:
 		return fmt.Sprintf("its workspace and home hold %d MiB, and its disk has %d: remove some of it in %s, or give it "+
 			"more (cove limits %s --disk SIZE), %s", used.Bytes>>20, limit.Disk>>20, record.Spec.Directory, record.Name, goOn)
 	case watched && limit.Inodes > 0 && used.Files > limit.Inodes:
 		return fmt.Sprintf("its workspace and home hold %d files, and may hold %d: remove some of them in %s, %s",
 			used.Files, limit.Inodes, record.Spec.Directory, goOn)
-	case grew && room.Short():
+	case seen.grew && room.Short():
 		return fmt.Sprintf("it writes, and the disk of this machine has %d MiB left, of which Cove leaves %d alone: free "+
 			"some space, %s", room.Free>>20, room.Floor()>>20, goOn)
 	}

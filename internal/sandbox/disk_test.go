@@ -2,6 +2,7 @@ package sandbox_test
 
 import (
 	"context"
+	"io/fs"
 	"slices"
 	"strings"
 	"testing"
@@ -116,17 +117,21 @@ func TestDiskWatched(t *testing.T) {
 		first  int64
 		second int64
 		files  int64
+		wrong  error
 		paused string
 	}{
-		"within its limit":         {plenty, workspace.DiskWatched, gib, 2 * gib, 0, ""},
-		"beyond its limit":         {plenty, workspace.DiskWatched, gib, 100 * gib, 0, "cove limits one --disk"},
-		"too many files":           {plenty, workspace.DiskWatched, gib, gib, 10_000_000, "10000000 files"},
-		"the kernel counts them":   {plenty, workspace.DiskImage, gib, gib, 10_000_000, ""},
-		"held by the kernel":       {plenty, workspace.DiskImage, gib, 100 * gib, 0, ""},
-		"of an earlier version":    {plenty, "", gib, 100 * gib, 0, ""},
-		"writes on a full machine": {short, workspace.DiskImage, gib, gib + 1, 0, "free some space"},
-		"an earlier one writes":    {short, "", gib, gib + 1, 0, "free some space"},
-		"does not write there":     {short, workspace.DiskImage, gib, gib, 0, ""},
+		"within its limit":         {plenty, workspace.DiskWatched, gib, 2 * gib, 0, nil, ""},
+		"beyond its limit":         {plenty, workspace.DiskWatched, gib, 100 * gib, 0, nil, "cove limits one --disk"},
+		"too many files":           {plenty, workspace.DiskWatched, gib, gib, 10_000_000, nil, "10000000 files"},
+		"the kernel counts them":   {plenty, workspace.DiskImage, gib, gib, 10_000_000, nil, ""},
+		"held by the kernel":       {plenty, workspace.DiskImage, gib, 100 * gib, 0, nil, ""},
+		"of an earlier version":    {plenty, "", gib, 100 * gib, 0, nil, ""},
+		"writes on a full machine": {short, workspace.DiskImage, gib, gib + 1, 0, nil, "free some space"},
+		"an earlier one writes":    {short, "", gib, gib + 1, 0, nil, "free some space"},
+		"does not write there":     {short, workspace.DiskImage, gib, gib, 0, nil, ""},
+		"cannot be measured":       {plenty, workspace.DiskWatched, gib, gib, 0, fs.ErrPermission, "cannot be measured"},
+		"is being removed":         {plenty, workspace.DiskWatched, gib, gib, 0, fs.ErrNotExist, ""},
+		"the kernel bounds it":     {plenty, workspace.DiskImage, gib, gib, 0, fs.ErrPermission, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			now := clocktest.NewManual(time.Now())
@@ -141,11 +146,13 @@ func TestDiskWatched(t *testing.T) {
 			now.BlockUntil(1)
 			h.workspaces.mu.Lock()
 			h.workspaces.used = &workspace.Used{Bytes: c.second, Files: c.files, Kind: c.kind}
+			h.workspaces.unmeasured = c.wrong
 			h.workspaces.mu.Unlock()
 			now.Advance(time.Minute)
 			now.BlockUntil(1)
 			cancel()
 			<-ended
+			h.workspaces.unmeasured = nil
 			v, err := s.Find(t.Context(), owner, "one")
 			if err != nil {
 				t.Fatal(err)

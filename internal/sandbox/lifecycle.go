@@ -106,7 +106,7 @@ func (s *Sandboxes) Find(ctx context.Context, who cove.Principal, ref string) (V
 		switch shown.Disk, err = s.host.Disks.Used(ctx, shown.ID); cove.ErrorCode(err) {
 		case cove.NotFound:
 			err = nil
-		case cove.Corrupt:
+		case cove.Corrupt, cove.Unavailable:
 			shown.Reason, err = cmp.Or(shown.Reason, err.Error()), nil
 		}
 	}

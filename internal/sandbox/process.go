@@ -186,7 +186,14 @@ func escaped(s string) string {
 // startFailure turns a guest's failure to start a program into an error for the user.
 func startFailure(spec guest.ProcessSpec, err error) error {
 	var failure *guest.Failure
-	if !errors.As(err, &failure) {
+	switch {
+	case errors.Is(err, guest.ErrKeeperStopped):
+		return cove.Errorf(cove.Unavailable, "cannot start a program: %w", err).
+			WithHint("stop the sandbox, and start it again")
+	case errors.Is(err, guest.ErrKeeperEnds):
+		return cove.Errorf(cove.Overloaded, "cannot start a program: %w", err).
+			WithHint("end programs inside, or make one with a higher limit (--pids)")
+	case !errors.As(err, &failure):
 		return err
 	}
 	failure = &guest.Failure{Kind: failure.Kind, Message: escaped(failure.Message)}

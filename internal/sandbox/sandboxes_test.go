@@ -219,13 +219,14 @@ type workspaces struct {
 	await func(context.Context) error
 	bad   error // of Remove
 
-	bounds  error           // of Bounds
-	device  string          // of every disk
-	used    *workspace.Used // what each holds
-	large   cove.SandboxID  // whose disk takes for ever to measure
-	room    hostdisk.Room
-	resized []workspace.Disk
-	hidden  string // of those with a repository
+	bounds     error           // of Bounds
+	device     string          // of every disk
+	used       *workspace.Used // what each holds
+	unmeasured error           // of Used then
+	large      cove.SandboxID  // whose disk takes for ever to measure
+	room       hostdisk.Room
+	resized    []workspace.Disk
+	hidden     string // of those with a repository
 }
 
 func (w *workspaces) Create(ctx context.Context, s workspace.Spec,
@@ -308,7 +309,7 @@ func (w *workspaces) Used(ctx context.Context, id cove.SandboxID) (workspace.Use
 		return workspace.Used{}, ctx.Err()
 	}
 	if w.used != nil {
-		return *w.used, nil
+		return *w.used, w.unmeasured
 	}
 	return workspace.Used{Bytes: 42}, nil
 }

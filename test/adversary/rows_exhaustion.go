@@ -51,6 +51,8 @@ func exhaustionRows() []row {
 			test: userAccounts},
 		{id: "C7.signals", invariant: "H4", what: "have a guest wait for ever by signals of the host's user",
 			test: signalsTaken},
+		{id: "C7.passed", invariant: "H4", what: "have as many descriptors on their way as the kernel has for a user",
+			test: passedDescriptors},
 		{id: "C7.file_table", invariant: "H4", what: "use up the host's table of open files", test: fileTable},
 		{id: "C7.pipes", invariant: "H4", what: "use up the room that the kernel has for a user's pipes", test: pipeRoom},
 		{id: "C7.connections", invariant: "H4", what: "fill the host's table of tracked connections",

@@ -13,6 +13,7 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/hostpath"
+	"github.com/cove-sandbox/cove/test/adversary/outcome"
 )
 
 // mountRows are attempts through directories that a user gave a sandbox (F5, F8, H3 of PROBES.md; invariant H5).
@@ -25,6 +26,8 @@ func mountRows() []row {
 		{id: "F8.device", invariant: "H5", what: "leave a device or a capability in a mounted directory", test: mountDevice},
 		{id: "F8.flags", invariant: "H5", what: "find a mounted directory without nosuid and nodev", test: mountFlags},
 		{id: "F8.read_only", invariant: "H5", what: "write to a read-only mount", test: mountReadOnly},
+		{id: "F8.lease", invariant: "H5", what: "hold up whoever opens a file of a read-only mount, or be told of it",
+			test: mountLease},
 		{id: "F8.symlinks", invariant: "H5", what: "follow a symlink out of a mounted directory", test: mountSymlinks},
 		{id: "F8.climb", invariant: "H5", what: "climb out of a mounted directory, also while it is moved on the host",
 			test: mountClimb},
@@ -183,6 +186,23 @@ func mountReadOnly(c *trial) {
 	}
 	if after := treeOf(dir); after != before {
 		c.Errorf("HOLE: the host's directory changed from\n%s to\n%s", before, after)
+	}
+}
+
+// mountLease asks for leases of a file that is the program's own by its id, as a lease needs, and may not be written.
+func mountLease(c *trial) {
+	dir := c.mountable(1234)
+	file := filepath.Join(dir, "file")
+	must(c, os.WriteFile(file, []byte("x"), 0o666))
+	var top unix.Stat_t
+	must(c, unix.Stat(dir, &top))
+	must(c, os.Chown(file, int(top.Uid), int(top.Gid)))
+	b := c.mounted(dir, true)
+	c.works(b, "read /workspace/file")
+	c.row.deny = denied
+	c.denied(b, "lease /workspace/file")
+	if out := c.suite.outside(c, "lease "+file); out.Outcome != outcome.Succeeded {
+		c.Errorf("not tested: no lease without a sandbox either: %s", say(out))
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/engine/local"
 	"github.com/cove-sandbox/cove/internal/rootfs"
+	"github.com/cove-sandbox/cove/internal/runtime"
 	"github.com/cove-sandbox/cove/test/adversary/outcome"
 )
 
@@ -230,6 +231,33 @@ func ownFilters(c *trial) {
 	}
 	c.works(c.fresh(boxOptions{user: cove.AgentUser}), "filter_many")
 	c.remark("agents get filters of their own, %d on a thread", out.Count)
+}
+
+// passedDescriptors leaves descriptors on their way until the kernel refuses more, which it counts for a user. As many
+// as common programs may have open are left for those of the host's user.
+func passedDescriptors(c *trial) {
+	c.ownAccounts()
+	const common = 1024 // the soft limit of a login
+	bounds := runtime.Bounds{}
+	if !c.suite.caps.HostIDRange {
+		bounds = bounds.ForUser()
+	}
+	l, err := bounds.Resolve(runtime.Runtime{}, cove.Limits{})
+	must(c, err)
+	b := c.fresh(boxOptions{limits: func(to *cove.Limits) { to.OpenFiles = l.OpenFiles }})
+	finish := b.held(c, "pass_many 10000 hold", "pass_many")
+	out := c.suite.unconfined(c, "pass_many 253", func(cmd *exec.Cmd) {
+		cmd.Args = append([]string{"sh", "-c", fmt.Sprintf(`ulimit -n %d && exec "$0" "$@"`, common)}, cmd.Args...)
+		cmd.Path = "/bin/sh"
+	})
+	if os.Geteuid() != 0 && out.Count != 253 { // root passes as many as it likes
+		c.Errorf("HOLE: a program of the host's user passes none: %s", say(out))
+	}
+	in := finish().result
+	if in.Errno != "ETOOMANYREFS" || in.Count < 253 {
+		c.Errorf("not tested: %d on their way: %s", in.Count, say(in))
+	}
+	c.remark("%d on their way", in.Count)
 }
 
 // fileTable opens descriptors in as many processes as there may be. The

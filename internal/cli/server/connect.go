@@ -12,6 +12,7 @@ import (
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/cli/session"
+	"github.com/cove-sandbox/cove/internal/localsocket"
 )
 
 // serverConnect is the other end of --server ssh://HOST, so it is for programs.
@@ -38,7 +39,7 @@ func connect(ctx context.Context, sess *session.Session) error {
 	if err != nil {
 		return err
 	}
-	conn, err := new(net.Dialer).DialContext(ctx, "unix", strings.TrimPrefix(address, "unix:"))
+	conn, err := localsocket.Dial(ctx, strings.TrimPrefix(address, "unix:"))
 	if err != nil {
 		return cove.Errorf(cove.Unavailable, "the server does not answer: %w", err)
 	}

@@ -2,12 +2,13 @@ package session
 
 import (
 	"context"
-	"net"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/cove-sandbox/cove/internal/localsocket"
 )
 
 // serverSocket is the socket of "cove serve" below the run directory. instanceSockets
@@ -49,7 +50,7 @@ func Answers(ctx context.Context, path string) bool {
 	}
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	conn, err := new(net.Dialer).DialContext(ctx, "unix", path)
+	conn, err := localsocket.Dial(ctx, path)
 	if err != nil {
 		return false
 	}

@@ -34,12 +34,24 @@ func (d IDs) RemoveAll(dir string) error {
 	if err == nil || !errors.Is(err, fs.ErrPermission) || d.subordinate == (Owner{}) {
 		return err
 	}
-	return d.within("rm", "-rf", "--", dir)
+	return d.within(context.Background(), "rm", "-rf", "--", dir)
+}
+
+// GiveBack makes this user the owner of all in a directory that root inside has given to subordinate ids. What belongs
+// to others, who are none of these, stays theirs.
+func (d IDs) GiveBack(ctx context.Context, dir string) error {
+	if d.root || d.subordinate == (Owner{}) {
+		return nil
+	}
+	// 65534 is an id inside, and stands for all that the namespace does not have: those chown refuses.
+	const mine = `find -P "$0" -xdev ! -uid 0 -execdir chown -h 0:0 {} + 2>/dev/null
+		[ -z "$(find -P "$0" -xdev ! -uid 0 ! -uid 65534 | head -c 1)" ]`
+	return d.within(ctx, "sh", "-c", mine, dir)
 }
 
 // within runs a program of the host with Run, and returns what it says as the error.
-func (d IDs) within(args ...string) error {
-	cmd := exec.Command(args[0], args[1:]...)
+func (d IDs) within(ctx context.Context, args ...string) error {
+	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
 	var said strings.Builder
 	cmd.Stderr = &said
 	if err := d.Run(cmd); err != nil {

@@ -7,12 +7,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"syscall"
 	"testing"
 
 	"github.com/cove-sandbox/cove/test/delegate"
 )
 
-// TestRemoveAll: a user without root removes a tree in which root inside has given a directory to another user.
+// TestRemoveAll: a user without root removes a tree in which root inside has given a directory to another user, and
+// gets back what is in one that stays.
 func TestRemoveAll(t *testing.T) {
 	const user, inner = 61001, "COVE_TEST_REMOVE"
 	if dir := os.Getenv(inner); dir != "" {
@@ -57,7 +59,25 @@ func removeAsUser(t *testing.T, dir string) {
 	}
 	tree := filepath.Join(dir, "tree")
 	const script = `mkdir -p "$0/of another/deep" && chmod 700 "$0/of another" && chown -R 33:33 "$0/of another"`
-	if err := ids.within("sh", "-c", script, tree); err != nil {
+	if err := ids.within(t.Context(), "sh", "-c", script, tree); err != nil {
+		t.Fatal(err)
+	}
+	const mine = `ln -s /etc "$0/link" && echo x >"$0/group" && echo x >"$0/nobody" &&
+		chown -h 5:5 "$0/link" && chown 0:5 "$0/group" &&
+		chown 65534:65534 "$0/nobody" && chmod 0 "$0/nobody"`
+	if err := ids.within(t.Context(), "sh", "-c", mine, tree); err != nil {
+		t.Fatal(err)
+	}
+	if err := ids.GiveBack(t.Context(), tree); err != nil {
+		t.Error(err)
+	}
+	for _, name := range []string{"of another", "of another/deep", "link", "group", "nobody"} {
+		info, err := os.Lstat(filepath.Join(tree, name))
+		if err != nil || int(info.Sys().(*syscall.Stat_t).Uid) != os.Getuid() {
+			t.Errorf("%s is not given back: %v, %v", name, info, err)
+		}
+	}
+	if err := ids.within(t.Context(), "sh", "-c", script, tree); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.RemoveAll(tree); err == nil {
@@ -69,7 +89,7 @@ func removeAsUser(t *testing.T, dir string) {
 	if _, err := os.Lstat(tree); !os.IsNotExist(err) {
 		t.Errorf("it is still there: %v", err)
 	}
-	if err := ids.within("false"); err == nil {
+	if err := ids.within(t.Context(), "false"); err == nil {
 		t.Error("a program that fails is no error")
 	}
 }

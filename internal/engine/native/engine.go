@@ -12,6 +12,7 @@
 package native
 
 import (
+	"context"
 	"log/slog"
 	"os"
 	"sync"
@@ -89,6 +90,14 @@ type sandbox struct {
 	lasts     bool // without this process
 	left      bool // to another process
 	listeners []*os.File
+}
+
+// GiveBack implements engine.Giver.
+func (s *sandbox) GiveBack(ctx context.Context, dir string) error {
+	if !s.template.User.MayBeRoot() {
+		return nil
+	}
+	return s.engine.ids.GiveBack(ctx, dir)
 }
 
 func (s *sandbox) ID() cove.SandboxID { return s.template.ID }

@@ -570,3 +570,33 @@ func TestScriptsOfAnotherVersion(t *testing.T) {
 		t.Errorf("it says %q, %v", out, err)
 	}
 }
+
+// TestStoppedKeeper: a start that a stopped keeper does not answer ends with the reason, and not never. What runs goes
+// on when the keeper does.
+func TestStoppedKeeper(t *testing.T) {
+	needRoot(t)
+	s := lasting(t, open(t))
+	p, err := s.Guest().Start(t.Context(), shellSpec("read x"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.mu.Lock()
+	s.keeper.Patience = 100 * time.Millisecond
+	s.mu.Unlock()
+	keeper := one(t, s, "cove-guest")
+	if err := unix.Kill(keeper, unix.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if _, err := s.Guest().Start(ctx, shellSpec("true")); !errors.Is(err, guest.ErrKeeperStopped) {
+		t.Errorf("a start: %v", err)
+	}
+	if err := unix.Kill(keeper, unix.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	fmt.Fprintln(p.Stdin(), "word")
+	if _, err := p.Wait(t.Context()); err != nil {
+		t.Error(err)
+	}
+}

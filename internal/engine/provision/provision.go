@@ -217,8 +217,17 @@ func (s *Sandbox) Made(ctx context.Context) []hostpath.Made {
 	case <-ctx.Done():
 		unended = errors.Join(unended, ctx.Err())
 	}
+	kept := map[string]error{}
+	if to, ok := s.Sandbox.(engine.Giver); ok && unended == nil {
+		for _, m := range s.Marks {
+			kept[m.Source] = to.GiveBack(ctx, m.Source)
+		}
+	}
 	all := madeIn(ctx, s.Marks)
 	for i := range all {
+		if kept[all[i].Source] != nil {
+			all[i].Beyond = "files that root inside gave away are not yours again"
+		}
 		if unended != nil {
 			all[i].Beyond = "programs of the sandbox may still run"
 		}

@@ -26,6 +26,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/cove-sandbox/cove/internal/engine"
+	"github.com/cove-sandbox/cove/internal/engine/local"
+	"github.com/cove-sandbox/cove/internal/hostdisk"
 	"github.com/cove-sandbox/cove/internal/hostpath"
 	"github.com/cove-sandbox/cove/internal/image/layer"
 	"github.com/cove-sandbox/cove/internal/image/unpack"
@@ -226,6 +228,27 @@ var measure = operation[string, Size]{"measure", func(_ context.Context, dir str
 // Measure returns the bytes of the files of a tree or layer, and their number: all entries except directories.
 func (f *Files) Measure(ctx context.Context, dir string) (Size, error) {
 	return call(ctx, f, measure, dir)
+}
+
+var whole = operation[string, Size]{"whole", func(ctx context.Context, dir string) (s Size, err error) {
+	s.Bytes, s.Files, err = hostdisk.Tree(ctx, dir)
+	return s, err
+}}
+
+// Over returns the work on files with rights over all files that sandboxes of a user with some ids make, whatever their
+// modes. program is that of New.
+func Over(ids local.IDs, program string) *Files {
+	m, ok := ids.Over()
+	if !ok {
+		return nil
+	}
+	return &Files{&apart{ids: m, program: program}}
+}
+
+// Tree is hostdisk.Tree.
+func (f *Files) Tree(ctx context.Context, dir string) (bytes, files int64, err error) {
+	s, err := call(ctx, f, whole, dir)
+	return s.Bytes, s.Files, err
 }
 
 var remove = operation[string, none]{"remove", func(_ context.Context, dir string) (none, error) {

@@ -19,6 +19,7 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/engine/local"
+	"github.com/cove-sandbox/cove/internal/hostdisk"
 	"github.com/cove-sandbox/cove/internal/hostpath"
 	"github.com/cove-sandbox/cove/internal/image/layer"
 	"github.com/cove-sandbox/cove/internal/image/unpack"
@@ -361,3 +362,40 @@ func TestApartKilled(t *testing.T) {
 type failing struct{ error }
 
 func (f failing) Read([]byte) (int, error) { return 0, f.error }
+
+// TestApartMeasuresAll: no mode and no owner hides what a sandbox has written, with subordinate ids and without.
+func TestApartMeasuresAll(t *testing.T) {
+	f, dir := ofUser(t)
+	for _, name := range []string{"closed", "listed", "given"} {
+		at := filepath.Join(dir, name)
+		err := errors.Join(os.Mkdir(at, 0o700), os.WriteFile(filepath.Join(at, "file"), make([]byte, 1<<20), 0o600))
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	self, err := os.Executable()
+	err = errors.Join(err, os.Chmod(filepath.Join(dir, "closed"), 0), os.Chmod(filepath.Join(dir, "listed"), 0o400))
+	if err != nil {
+		t.Fatal(err)
+	}
+	check := func(of string) {
+		t.Helper()
+		if _, _, err := hostdisk.Tree(t.Context(), dir); !errors.Is(err, fs.ErrPermission) {
+			t.Errorf("%s, without the rights: %v", of, err)
+		}
+		over := Over(local.FindIDs(), self)
+		defer over.apart.stop()
+		bytes, files, err := over.Tree(t.Context(), dir)
+		if err != nil || bytes < 3<<20 || files != 7 {
+			t.Errorf("%s: %d bytes, %d files, %v", of, bytes, files, err)
+		}
+	}
+	t.Run("alone", func(t *testing.T) {
+		t.Setenv("PATH", "/nowhere") // without the tools no subordinate id is used
+		check("of the user's own id")
+	})
+	if err := f.Give(t.Context(), filepath.Join(dir, "given"), layer.Owner{UID: 5, GID: 5}, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	check("of subordinate ids")
+}

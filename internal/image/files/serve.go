@@ -17,8 +17,9 @@ var served = map[string]func(context.Context, question, []*os.File) (any, *os.Fi
 	clone.name: clone.serve, flatten.name: flatten.serve, link.name: link.serve, take.name: take.serve,
 	discard.name: discard.serve, seal.name: seal.serve, clamp.name: clamp.serve, diffID.name: diffID.serve,
 	content.name: content.serve, makeDirectory.name: makeDirectory.serve, find.name: find.serve,
-	resolve.name: resolve.serve, measure.name: measure.serve, remove.name: remove.serve,
-	give.name: give.serve, copyInto.name: copyInto.serve, writing.name: writing.serve,
+	resolve.name: resolve.serve, measure.name: measure.serve, whole.name: whole.serve,
+	remove.name: remove.serve,
+	give.name:   give.serve, copyInto.name: copyInto.serve, writing.name: writing.serve,
 	openPlace.name: openPlace.serve,
 }
 

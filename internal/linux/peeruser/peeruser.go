@@ -17,6 +17,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/cove-sandbox/cove"
 )
 
 // ErrUnknown means that no socket of a known user has the addresses: it was closed, or belongs to a user whom the user
@@ -44,6 +46,19 @@ func Find(c *net.TCPConn) (uint32, error) {
 		return 0, err
 	}
 	return uid, nil
+}
+
+// CheckOwn refuses a connection of another user than this process's and root.
+func CheckOwn(c net.Conn) error {
+	tcp, ok := c.(*net.TCPConn)
+	if !ok {
+		return ErrUnknown
+	}
+	uid, err := Find(tcp)
+	if err == nil && uid != 0 && int(uid) != os.Geteuid() {
+		err = cove.Errorf(cove.Forbidden, "a connection of another user, %d, is refused", uid)
+	}
+	return err
 }
 
 // alive refuses a connection that was reset, or is closed.

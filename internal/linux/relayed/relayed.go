@@ -4,13 +4,15 @@
 // carried here and connected to them (package sidecar).
 //
 // They are unix sockets without a place in the file system, so that only who holds an Entrance connects to one. A
-// connection brings along where its client wanted to go: in the name of its own end.
+// connection brings along where its client wanted to go: in its first bytes, for all on the machine may read the
+// names of sockets.
 package relayed
 
 import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
 	"os"
@@ -69,15 +71,23 @@ const none = "-"
 
 // Dial connects to the socket of in, for a client that wanted to go to a place, which may be none.
 func (in *Entrance) Dial(of netip.AddrPort) (*net.UnixConn, error) {
-	network, place := "unix", none
-	if in.datagram {
-		network = "unixgram"
+	to := &net.UnixAddr{Net: "unix", Name: fmt.Sprintf("/proc/self/fd/%d", in.at.Fd())}
+	if in.datagram { // which are answered by a name
+		to.Net = "unixgram"
+		return net.DialUnix(to.Net, &net.UnixAddr{Net: to.Net, Name: "@cove/" + rand.Text()}, to)
 	}
+	place := none
 	if of.IsValid() {
 		place = of.String()
 	}
-	return net.DialUnix(network, &net.UnixAddr{Net: network, Name: "@cove/" + rand.Text() + "/" + place},
-		&net.UnixAddr{Net: network, Name: fmt.Sprintf("/proc/self/fd/%d", in.at.Fd())})
+	c, err := net.DialUnix(to.Net, nil, to)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := c.Write(append([]byte{byte(len(place))}, place...)); err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
+	return c, nil
 }
 
 // Datagrams reports whether they are brought in, and not connections.
@@ -196,18 +206,27 @@ func (l *listener) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		if to, ok := destination(c.RemoteAddr()); ok {
+		if to, err := destination(c); err == nil {
 			return &Conn{UnixConn: c, local: l.local, to: to}, nil
 		}
 		c.Close()
 	}
 }
 
-func destination(peer net.Addr) (netip.AddrPort, bool) {
-	name, ok := strings.CutPrefix(peer.String(), "@cove/")
-	_, place, _ := strings.Cut(name, "/")
-	to, err := netip.ParseAddrPort(place)
-	return to, ok && (err == nil || place == none)
+// destination reads what Dial has written when it has connected.
+func destination(c *net.UnixConn) (to netip.AddrPort, err error) {
+	place := make([]byte, 1, 256)
+	if err := c.SetReadDeadline(time.Now().Add(time.Second)); err != nil {
+		return to, err
+	}
+	if _, err = io.ReadFull(c, place); err == nil {
+		place = place[:place[0]]
+		_, err = io.ReadFull(c, place)
+	}
+	if err == nil && string(place) != none {
+		to, err = netip.ParseAddrPort(string(place))
+	}
+	return to, errors.Join(err, c.SetReadDeadline(time.Time{}))
 }
 
 type packets struct {

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"strings"
 	"testing"
 
 	"github.com/cove-sandbox/cove/internal/linux/relayed"
@@ -45,6 +46,9 @@ func TestStreams(t *testing.T) {
 		c := accepted.(*relayed.Conn)
 		if c.Destination() != elsewhere || c.LocalAddr().String() != "[::1]:1" {
 			t.Errorf("it wanted to go to %s by %s", c.Destination(), c.LocalAddr())
+		}
+		if names, err := os.ReadFile("/proc/net/unix"); err != nil || strings.Contains(string(names), elsewhere.String()) {
+			t.Errorf("everybody reads where it wanted to go, %v", err)
 		}
 		if _, err := c.Write([]byte("some")); err != nil {
 			t.Fatal(err)

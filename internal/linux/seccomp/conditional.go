@@ -45,9 +45,10 @@ func conditional() []Rule {
 				"files the kernel would list without a process after its end",
 			AnyOf: []Match{{masked(0, namespaces|unix.CLONE_FILES, 0)}, {masked(0, namespaces|together, together)}}},
 		{Call: "fcntl",
-			Why: "everything but locks of an open file (OFD), which the kernel lists without a process; programs fall back to " +
-				"those of a process",
-			AnyOf: []Match{{isNot(1, unix.F_OFD_GETLK, unix.F_OFD_SETLK, unix.F_OFD_SETLKW)}}},
+			Why: "descriptors, their flags and signals, locks of a process, pipes and seals; not leases and notifications, " +
+				"which hold up or watch others who open a file, also through a read-only mount, nor hints that stay with it " +
+				"there; nor locks of an open file (OFD), which the kernel lists without a process; programs do without each",
+			AnyOf: []Match{{is(1, fcntlCommands()...)}}},
 		{Call: "socket",
 			Why: "TCP, UDP and Unix sockets, and the netlink family that lists addresses; not AF_VSOCK, AF_ALG, AF_PACKET, " +
 				"AF_XDP, AF_KEY, raw sockets, or the protocols that load a module when first asked for (SCTP, DCCP, L2TP, " +
@@ -89,6 +90,16 @@ func conditional() []Rule {
 // nodes matches a mode of a file, a pipe or a socket under a mask.
 func nodes(arg int, mask uint32) Match {
 	return Match{masked(arg, mask, 0, unix.S_IFREG, unix.S_IFIFO, unix.S_IFSOCK)}
+}
+
+// fcntlCommands returns the commands that act on the process's own descriptors, or on a file only as its mode allows.
+func fcntlCommands() []uint32 {
+	return []uint32{
+		unix.F_DUPFD, unix.F_GETFD, unix.F_SETFD, unix.F_GETFL, unix.F_SETFL, unix.F_GETLK, unix.F_SETLK, unix.F_SETLKW,
+		unix.F_SETOWN, unix.F_GETOWN, unix.F_SETSIG, unix.F_GETSIG, unix.F_SETOWN_EX, unix.F_GETOWN_EX,
+		1027, 1028, // DUPFD_QUERY, CREATED_QUERY: whether it is the same, or new
+		unix.F_DUPFD_CLOEXEC, unix.F_SETPIPE_SZ, unix.F_GETPIPE_SZ, unix.F_ADD_SEALS, unix.F_GET_SEALS,
+	}
 }
 
 // ownFilter lets a program add a filter of its own to what it already has.

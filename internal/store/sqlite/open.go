@@ -160,9 +160,11 @@ func connect(path, options string) *sql.DB {
 
 // dsn returns the name of a database for its driver.
 func dsn(path, options string) string {
-	// synchronous NORMAL with a write-ahead log: see the package comment.
+	// synchronous NORMAL with a write-ahead log: see the package comment. secure_delete: what is removed, as the variables
+	// of a sandbox, may be secret.
 	return (&url.URL{Scheme: "file", Path: path}).String() +
-		"?_pragma=busy_timeout(" + milliseconds(lockWait) + ")&_pragma=synchronous(NORMAL)&_pragma=foreign_keys(1)&" + options
+		"?_pragma=busy_timeout(" + milliseconds(lockWait) + ")&_pragma=synchronous(NORMAL)&_pragma=foreign_keys(1)" +
+		"&_pragma=secure_delete(1)&" + options
 }
 
 // ensureFile makes the file, readable by its owner only (SQLite gives its log the same mode), and finds out whether it

@@ -598,3 +598,32 @@ func FuzzCursor(f *testing.F) {
 		}
 	})
 }
+
+// TestRemovedIsGone: what was removed is not left in the file, in whatever pages it was.
+func TestRemovedIsGone(t *testing.T) {
+	dir := t.TempDir()
+	s, err := Open(t.Context(), filepath.Join(dir, "cove.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret := "a secret of a sandbox that is gone"
+	for _, do := range []string{`CREATE TABLE variables (v TEXT)`,
+		`INSERT INTO variables VALUES ('` + secret + `'), ('` + strings.Repeat(secret, 1000) + `'), ('stays')`,
+		`DELETE FROM variables WHERE v != 'stays'`} {
+		if _, err := s.write.ExecContext(t.Context(), do); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	files, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range files {
+		if all, err := os.ReadFile(filepath.Join(dir, f.Name())); err != nil || bytes.Contains(all, []byte(secret)) {
+			t.Errorf("%s has it still, %v", f.Name(), err)
+		}
+	}
+}

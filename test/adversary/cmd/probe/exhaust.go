@@ -41,6 +41,8 @@ func exhaustion() map[string]attempt {
 		"spin":         spin,
 		"open_many":    openMany,
 		"lock_many":    lockMany,
+		"lease":        lease,
+		"pass_many":    passMany,
 		"lock_ofd":     simple(lockOFD),
 		"share_files":  simple(shareFiles),
 		"mem_files":    memFiles,

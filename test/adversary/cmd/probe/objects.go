@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"path/filepath"
 	"runtime"
 	"sync/atomic"
 	"time"
@@ -312,4 +313,67 @@ func setPipe(args []string) (report, error) {
 	unix.Close(fds[0])
 	unix.Close(fds[1])
 	return report{}, err
+}
+
+// lease asks for a lease on FILE, of both kinds, to be told what happens in its directory, and for a hint that stays
+// with its data. Each call that succeeds is a line.
+func lease(args []string) (report, error) {
+	file, err := os.Open(args[0])
+	if err != nil {
+		return report{}, err
+	}
+	defer file.Close()
+	dir, err := os.Open(filepath.Dir(args[0]))
+	if err != nil {
+		return report{}, err
+	}
+	defer dir.Close()
+	const notifyOfRenames, extremelyLong = 0x10, 5
+	hint := uint64(extremelyLong)
+	var r report
+	for _, a := range []struct {
+		what string
+		err  error
+	}{
+		{"write lease", call(unix.SYS_FCNTL, file.Fd(), unix.F_SETLEASE, unix.F_WRLCK)},
+		{"read lease", call(unix.SYS_FCNTL, file.Fd(), unix.F_SETLEASE, unix.F_RDLCK)},
+		{"notification", call(unix.SYS_FCNTL, dir.Fd(), unix.F_NOTIFY, notifyOfRenames)},
+		{"hint", call(unix.SYS_FCNTL, file.Fd(), unix.F_SET_RW_HINT, at(&hint))},
+	} {
+		if a.err == nil {
+			r.lines = append(r.lines, a.what)
+		} else {
+			err = a.err
+		}
+	}
+	if len(r.lines) > 0 {
+		return r, nil
+	}
+	return r, err
+}
+
+// passMany passes descriptors to itself until one is refused, at most N, and does not receive them. With "hold" it
+// keeps them on their way until standard input ends.
+func passMany(args []string) (report, error) {
+	n, err := count(args, 0, 100_000)
+	if err != nil {
+		return report{}, err
+	}
+	const most = 253 // of a message
+	fds := make([]int, most)
+	var r report
+	for ; r.count < n && err == nil; r.count += most {
+		var pair [2]int
+		if pair, err = unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0); err != nil {
+			break
+		}
+		if err = unix.Sendmsg(pair[0], []byte{0}, unix.UnixRights(fds...), nil, 0); err != nil {
+			break
+		}
+	}
+	if len(args) > 1 { // "hold"
+		emit(result("pass_many", r, err))
+		io.Copy(io.Discard, os.Stdin)
+	}
+	return r, err
 }
