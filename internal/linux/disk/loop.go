@@ -230,3 +230,12 @@ func (i Image) UsedAtRest() (u Use, err error) {
 	u.Bytes, u.Inodes = max(0, g.all-at(0x248)*block-u.Room), at(0)-u.InodesLeft
 	return u, nil
 }
+
+// Mounted reports whether a file system is mounted at the directory.
+func (i Image) Mounted() (bool, error) {
+	at, err := point(i.Dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return false, nil
+	}
+	return at == above, err
+}
