@@ -23,7 +23,7 @@ var linuxOnly = []string{
 // seams are the packages with files for other systems than Linux. There are few of them.
 var seams = []string{
 	"client", "driver", "internal/atomicfile", "internal/cli/interact", "internal/cli/network",
-	"internal/cli/session", "internal/cli/ui", "internal/engines", "internal/hostgit",
+	"internal/cli/session", "internal/cli/ui", "internal/engines", "internal/hostgit", "internal/localsocket",
 }
 
 // TestClientsOfOtherSystems: cove for other systems is made of packages that build there, and of nothing else.

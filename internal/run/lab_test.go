@@ -463,7 +463,9 @@ func (w workspaces) Open(_ context.Context, id cove.SandboxID) (workspace.Worksp
 }
 
 // Place implements sandbox.Layers, with a layer for every name.
-func (w workspaces) Still(_ context.Context, _ cove.SandboxID, _ bool, f func() error) error { return f() }
+func (w workspaces) Still(_ context.Context, _ cove.SandboxID, _ bool, f func() error) error {
+	return f()
+}
 
 func (w workspaces) Place(string) (hostpath.Own, error) {
 	return hostpath.Own{Dir: w.dir, Name: "."}, nil

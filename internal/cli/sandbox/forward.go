@@ -234,9 +234,6 @@ func (f *forwarded) close() {
 	}
 }
 
-// ownPeer refuses a connection of another user than this process's and root, on Linux.
-var ownPeer = func(net.Conn) error { return nil }
-
 // serve carries the connections of a listener. It returns when the listener is closed, or why the sandbox is reached no
 // more.
 func (f *forwarded) serve(ctx context.Context, sess *session.Session, c *client.Client, ln net.Listener) error {
@@ -253,7 +250,7 @@ func (f *forwarded) serve(ctx context.Context, sess *session.Session, c *client.
 		if err != nil {
 			return err
 		}
-		if err := ownPeer(local); err != nil {
+		if err := session.OwnPeer(local); err != nil {
 			local.Close()
 			f.say(ctx, sess, err)
 			continue

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/cli/session"
 	"github.com/cove-sandbox/cove/test/delegate"
 )
 
@@ -36,7 +37,7 @@ func TestForwardIsOfOneUser(t *testing.T) {
 	defer own.Close()
 	at, err := ln.Accept()
 	if err == nil {
-		err = ownPeer(at)
+		err = session.OwnPeer(at)
 		at.Close()
 	}
 	if err != nil {
@@ -70,7 +71,7 @@ func TestForwardIsOfOneUser(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := ownPeer(other); cove.ErrorCode(err) != cove.Forbidden {
+	if err := session.OwnPeer(other); cove.ErrorCode(err) != cove.Forbidden {
 		t.Errorf("another user's: %v", err)
 	}
 	other.Close()

@@ -3,6 +3,7 @@ package session
 import (
 	"context"
 	"io"
+	"net"
 	"path/filepath"
 
 	"github.com/cove-sandbox/cove/api"
@@ -10,6 +11,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/image/source"
 	"github.com/cove-sandbox/cove/internal/instance"
 	"github.com/cove-sandbox/cove/internal/linux/forkserver"
+	"github.com/cove-sandbox/cove/internal/linux/peeruser"
 	"github.com/cove-sandbox/cove/internal/repos"
 )
 
@@ -17,6 +19,9 @@ import (
 
 // Here returns nil: sandboxes can run on this machine.
 func Here() error { return nil }
+
+// OwnPeer refuses a connection of another user of this machine than this process's and root.
+func OwnPeer(c net.Conn) error { return peeruser.CheckOwn(c) }
 
 // forkServer starts a fork server from cove-guest, and returns variables for the program with the daemon; none where it
 // cannot, which that program finds out by itself.

@@ -360,15 +360,6 @@ func (i Image) Released(ctx context.Context) error {
 	return cove.Errorf(cove.Conflict, "the disk is still in use by another process").WithHint("try again in a moment")
 }
 
-// Mounted reports whether a file system is mounted at the directory.
-func (i Image) Mounted() (bool, error) {
-	at, err := point(i.Dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil
-	}
-	return at == above, err
-}
-
 // Resize changes the room. A mounted image grows at once; only one that is not mounted anywhere shrinks, if its content
 // fits. The number of inodes goes with the bytes. Errors: Conflict, StorageFull, RuntimeMissing.
 func (i Image) Resize(ctx context.Context, bytes int64) error {
