@@ -20,26 +20,25 @@ func Tree(ctx context.Context, dir string) (bytes, files int64, err error) {
 	if err != nil {
 		return 0, 0, err
 	}
-	t := tree{ctx: ctx, seen: map[inode]bool{}}
-	err = t.add(root)
+	t := tree{seen: map[inode]bool{}}
+	err = t.add(ctx, root)
 	return t.bytes, t.files, err
 }
 
 type inode struct{ dev, ino uint64 }
 
 type tree struct {
-	ctx          context.Context
 	bytes, files int64
 	seen         map[inode]bool // files with several names
 }
 
 // add counts what is below a directory, and the directory, and closes it.
-func (t *tree) add(top *os.Root) error {
+func (t *tree) add(ctx context.Context, top *os.Root) error {
 	defer top.Close()
 	return fs.WalkDir(top.FS(), ".", func(path string, d fs.DirEntry, err error) error {
 		switch {
-		case t.ctx.Err() != nil:
-			return t.ctx.Err()
+		case ctx.Err() != nil:
+			return ctx.Err()
 		case path != "." && gone(err):
 			return nil
 		case err != nil:
@@ -48,7 +47,7 @@ func (t *tree) add(top *os.Root) error {
 		if d.IsDir() && strings.Count(path, "/") >= segment {
 			below, err := top.OpenRoot(path)
 			if err == nil {
-				err = t.add(below)
+				err = t.add(ctx, below)
 			}
 			if err == nil || gone(err) {
 				return fs.SkipDir
