@@ -9,7 +9,7 @@ import (
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/client"
-	"github.com/cove-sandbox/cove/internal/modeltest"
+	"github.com/cove-sandbox/cove/test/modeltest"
 )
 
 // TestAsk: both drivers ask a model alone, with the same results, usage and errors.

@@ -218,11 +218,11 @@ func TestObjections(t *testing.T) {
 		{"leaf on leaf", "internal/clock", "internal/atomicfile", true},
 		{"product on test tooling", "internal/sandbox", "internal/engine/enginetest/fake", true},
 		{"a process on test tooling", "cmd/cove", "test/adversary", true},
-		{"the scripted model, which users have too", "internal/cli/server", "internal/modeltest", false},
+		{"a program on the scripted model", "internal/cli/server", "test/modeltest", true},
 		{"test tooling on a contract", "internal/engine/enginetest", "internal/engine", false},
 		{"test tooling on an adapter", "internal/engine/enginetest", "internal/engine/native", true},
 		{"attacks on the table of requests", "test/adversary", "internal/egress/policy/policytest", false},
-		{"a test of the whole on test tooling", "test/bench", "internal/modeltest", false},
+		{"a test of the whole on test tooling", "test/bench", "test/modeltest", false},
 		{"a test of the whole", "internal/cli", "test/adversarial", true},
 	} {
 		t.Run(c.name, func(t *testing.T) {

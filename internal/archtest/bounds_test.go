@@ -174,8 +174,7 @@ func TestBoundsAreOfChecks(t *testing.T) {
 
 // toolingTrees are Go files that no user runs.
 var toolingTrees = []string{"test/...", "packaging/...", "internal/archtest",
-	"internal/deps", "internal/engine/enginetest/...",
-	"internal/modeltest", "internal/store/storetest",
+	"internal/deps", "internal/engine/enginetest/...", "internal/store/storetest",
 	"internal/git/gittest", "internal/egress/policy/policytest",
 	"internal/terminal/terminaltest"}
 

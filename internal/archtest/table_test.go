@@ -186,9 +186,8 @@ var rooms = []room{
 		"internal/cli/report", "internal/cli/session", "internal/cli/ui"}},
 	{path: "internal/cli/network", layer: wiring, above: []string{"internal/cli/flags", "internal/cli/report",
 		"internal/cli/session", "internal/cli/ui", "internal/config"}},
-	// "cove dev model-server" serves the scripted model to users, who try their agents against it.
-	{path: "internal/cli/server", layer: wiring, above: []string{"internal/modeltest", "internal/cli/flags",
-		"internal/cli/session", "internal/cli/ui", "internal/config"}},
+	{path: "internal/cli/server", layer: wiring, above: []string{"internal/cli/flags", "internal/cli/session",
+		"internal/cli/ui", "internal/config"}},
 	{path: "internal/cli", layer: wiring, above: []string{"internal/cli/agent", "internal/cli/flags",
 		"internal/cli/network", "internal/cli/run",
 		"internal/cli/sandbox", "internal/cli/server", "internal/cli/session", "internal/cli/ui"}},
@@ -207,11 +206,11 @@ var rooms = []room{
 	{path: "internal/engine/enginetest", layer: tooling},
 	{path: "internal/engine/enginetest/fake", layer: tooling},
 	{path: "internal/git/gittest", layer: tooling},
-	{path: "internal/modeltest", layer: tooling},
 	{path: "internal/packages/debian/debiantest", layer: tooling},
 	{path: "internal/store/storetest", layer: tooling},
 	{path: "internal/terminal/terminaltest", layer: tooling},
 	{path: "test/debian", layer: tooling},
+	{path: "test/modeltest", layer: tooling},
 	{path: "test/adversary/...", layer: tooling, above: []string{"internal/egress/policy/policytest"}},
 
 	{path: "internal/archtest", layer: proof},
@@ -234,7 +233,7 @@ var fences = []fence{
 		reason: "concrete stores are named in the wiring only; everybody else speaks to internal/store"},
 	{imported: module + "/api", by: []string{"internal/apispec", "client", "driver", "internal/httpapi/...",
 		"internal/cli/...", "internal/daemon", "cmd/...",
-		"internal/modeltest", "test/...",
+		"test/...",
 		// The file of profiles and the limits of the configuration are documents in the wire format.
 		"internal/agent/fit", "internal/config", "internal/profile", "internal/portstream"},
 		reason: "services and stores own their types; the edge turns them into the wire format"},

@@ -98,7 +98,7 @@ var rooms = []room{
 		}},
 	{"policy approve approvals network credentials ca gateway",
 		func(sess *session.Session, d Daemon) []*cobra.Command { return network.Commands(sess, d) }},
-	{"audit status doctor doctor-probe serve server pool keys config models image dev version",
+	{"audit status doctor doctor-probe serve server backup restore pool keys config models image version",
 		func(sess *session.Session, d Daemon) []*cobra.Command { return server.Commands(sess, d) }},
 }
 

@@ -182,6 +182,7 @@ var ofOthers = map[string][]string{
 		"staged", "stdout", "unshallow"},
 	"install.sh":      {"prefix", "release"},
 	"start-docker.sh": {"stop"},
+	"modelserver":     {"key", "record", "script", "tls-cert", "tls-key"},
 	"systemd":         {"now", "user"},
 	"cove, formerly":  {"lines", "wd", "work-dir"},
 }

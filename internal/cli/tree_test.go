@@ -120,21 +120,20 @@ func TestQuiet(t *testing.T) {
 
 // without lists the commands without --json, and why they have none.
 var without = map[string]string{
-	"cove logs":             "prints what a program wrote, as it is",
-	"cove server logs":      "prints a log, as it is",
-	"cove shell":            "is a program at the terminal",
-	"cove serve":            "runs until it is stopped",
-	"cove dev model-server": "runs until it is stopped",
-	"cove gateway attach":   "runs until it is stopped",
-	"cove runs export":      "writes an archive",
-	"cove image save":       "writes an archive",
-	"cove ca export":        "writes a certificate",
-	"cove ca show":          "prints a certificate",
-	"cove policy learn":     "prints a policy, which is a file of its own form",
-	"cove config new-key":   "prints a key, and the lines of the configuration for it",
-	"cove profile use":      "has no result",
-	"cove setup git":        "has no result",
-	"cove pool drain":       "has no result",
+	"cove logs":           "prints what a program wrote, as it is",
+	"cove server logs":    "prints a log, as it is",
+	"cove shell":          "is a program at the terminal",
+	"cove serve":          "runs until it is stopped",
+	"cove gateway attach": "runs until it is stopped",
+	"cove runs export":    "writes an archive",
+	"cove image save":     "writes an archive",
+	"cove ca export":      "writes a certificate",
+	"cove ca show":        "prints a certificate",
+	"cove policy learn":   "prints a policy, which is a file of its own form",
+	"cove config new-key": "prints a key, and the lines of the configuration for it",
+	"cove profile use":    "has no result",
+	"cove setup git":      "has no result",
+	"cove pool drain":     "has no result",
 }
 
 // TestJSON: every command prints its result as JSON, or stands in the list of those that do not.

@@ -25,8 +25,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/egress/model"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 	"github.com/cove-sandbox/cove/internal/egress/proxy"
-	"github.com/cove-sandbox/cove/internal/modeltest"
 	"github.com/cove-sandbox/cove/internal/store"
+	"github.com/cove-sandbox/cove/test/modeltest"
 )
 
 const canaryKey = "canary-of-a-key-0123456789"

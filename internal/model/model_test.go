@@ -17,7 +17,7 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/eventstream"
-	"github.com/cove-sandbox/cove/internal/modeltest"
+	"github.com/cove-sandbox/cove/test/modeltest"
 )
 
 // client returns a client of a server, and the delays it would have waited.

@@ -20,8 +20,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/agent"
 	"github.com/cove-sandbox/cove/internal/jsonschema"
 	"github.com/cove-sandbox/cove/internal/model"
-	"github.com/cove-sandbox/cove/internal/modeltest"
 	"github.com/cove-sandbox/cove/message"
+	"github.com/cove-sandbox/cove/test/modeltest"
 )
 
 // lab is a project, a home and a model with a script.

@@ -14,7 +14,7 @@ import (
 
 	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/client"
-	"github.com/cove-sandbox/cove/internal/modeltest"
+	"github.com/cove-sandbox/cove/test/modeltest"
 )
 
 // keysOfAWS are what the program prints from which the lab's credential reads them.

@@ -21,7 +21,7 @@ import (
 	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/client"
 	"github.com/cove-sandbox/cove/driver"
-	"github.com/cove-sandbox/cove/internal/modeltest"
+	"github.com/cove-sandbox/cove/test/modeltest"
 )
 
 const faults = `

@@ -21,8 +21,8 @@ import (
 
 	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/client"
-	"github.com/cove-sandbox/cove/internal/modeltest"
 	labs "github.com/cove-sandbox/cove/test/adversary/lab"
+	"github.com/cove-sandbox/cove/test/modeltest"
 )
 
 func TestMain(m *testing.M) { os.Exit(labs.Main(m)) }

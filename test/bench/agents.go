@@ -18,8 +18,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/cove-sandbox/cove/internal/modeltest"
 	"github.com/cove-sandbox/cove/test/bench/result"
+	"github.com/cove-sandbox/cove/test/modeltest"
 )
 
 // agentsDir is where scripts/agents.sh installs agents.

@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/cove-sandbox/cove/internal/modeltest"
+	"github.com/cove-sandbox/cove/test/modeltest"
 )
 
 // task is what agents are asked, and script what the model says to it.

@@ -13,7 +13,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/cove-sandbox/cove/internal/modeltest"
+	"github.com/cove-sandbox/cove/test/modeltest"
 )
 
 // withoutGit is what a model does in a sandbox whose image has a shell, and no git.

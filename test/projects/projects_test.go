@@ -17,8 +17,8 @@ import (
 	"testing"
 
 	"github.com/cove-sandbox/cove/api"
-	"github.com/cove-sandbox/cove/internal/modeltest"
 	"github.com/cove-sandbox/cove/test/debian"
+	"github.com/cove-sandbox/cove/test/modeltest"
 )
 
 // project is one of testdata.

@@ -14,8 +14,8 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/cove-sandbox/cove/internal/modeltest"
 	"github.com/cove-sandbox/cove/test/delegate"
+	"github.com/cove-sandbox/cove/test/modeltest"
 )
 
 // action is action.yml, as far as a runner of jobs reads it.

@@ -108,6 +108,11 @@ func TestDocuments(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	build := exec.Command("go", "build", "-C", "../..", "-trimpath", "-o", programs+"/", "./test/modelserver")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
 	w := newWorld(t)
 	tables := table()
 	count := 0

@@ -151,9 +151,10 @@ func table() map[string]*document {
 				ln -s $(echo /var/lib/cove/agents/claude/[0-9]*/bin) /var/lib/cove/agents/claude/current-bin
 				`,
 			agents: true,
+			words:  map[string]string{"go run ./test/modelserver": "modelserver"}, // that TestDocuments has built
 			lines: []how{
-				{line: "cove dev model-server --script", stays: "8089"},
-				{line: "cove dev model-server", stays: "8089"},
+				{line: "go run ./test/modelserver --script", stays: "8089"},
+				{line: "go run ./test/modelserver", stays: "8089"},
 				{line: "cove run python agent.py",
 					why: "needs a server at that address; TestPrivateServer of the gateway has one"},
 				{line: "GOOGLE_GEMINI_BASE_URL", why: "test/agents has Gemini CLI with this server"},

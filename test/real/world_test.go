@@ -14,7 +14,7 @@ import (
 	"crypto/tls"
 
 	"github.com/cove-sandbox/cove/internal/git/gittest"
-	"github.com/cove-sandbox/cove/internal/modeltest"
+	"github.com/cove-sandbox/cove/test/modeltest"
 )
 
 // populate puts into the world what the documents speak of: providers of models, GitHub and another git server, and

@@ -22,8 +22,7 @@ func Commands(sess *session.Session, d Daemon) []*cobra.Command {
 	all := ui.InGroup(ui.GroupExecutions, auditCommand(sess))
 	all = append(all, ui.InGroup(ui.GroupMachine, statusCommand(sess), doctorCommand(sess, d), serveCommand(sess, d),
 		serverCommand(sess), backupCommand(sess), restoreCommand(sess, d), poolCommand(sess),
-		keysCommand(sess), configCommand(sess), modelsCommand(sess), imageCommand(sess, d),
-		devCommand(sess))...)
+		keysCommand(sess), configCommand(sess), modelsCommand(sess), imageCommand(sess, d))...)
 	return append(all, versionCommand(sess), doctorProbeCommand(sess, d))
 }
 

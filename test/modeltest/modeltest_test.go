@@ -60,7 +60,8 @@ func ask(api, prompt string, stream bool) (path, body string) {
 	case "chat":
 		return "/v1/chat/completions",
 			fmt.Sprintf(
-				`{"model":"m","stream":%t,"messages":[{"role":"user","content":%q}],"tools":[{"type":"function","function":{"name":"bash","parameters":%s}}]}`, stream, prompt, schema)
+				`{"model":"m","stream":%t,"messages":[{"role":"user","content":%q}],"tools":[{"type":"function",`+
+					`"function":{"name":"bash","parameters":%s}}]}`, stream, prompt, schema)
 	case "gemini":
 		path, schema := "/v1beta/models/m:generateContent",
 			`{"type":"OBJECT","properties":{"command":{"type":"STRING"}},"required":["command"]}`
@@ -69,11 +70,13 @@ func ask(api, prompt string, stream bool) (path, body string) {
 		}
 		return path,
 			fmt.Sprintf(
-				`{"contents":[{"role":"user","parts":[{"text":%q}]}],"tools":[{"functionDeclarations":[{"name":"shell","parameters":%s}]}]}`, prompt, schema)
+				`{"contents":[{"role":"user","parts":[{"text":%q}]}],"tools":[{"functionDeclarations":[{"name":"shell",`+
+					`"parameters":%s}]}]}`, prompt, schema)
 	}
 	return "/v1/responses",
 		fmt.Sprintf(
-			`{"model":"m","stream":%t,"input":[{"type":"message","role":"user","content":[{"type":"input_text","text":%q}]}],"tools":[{"type":"function","name":"shell","parameters":%s}]}`, stream, prompt, schema)
+			`{"model":"m","stream":%t,"input":[{"type":"message","role":"user","content":[{"type":"input_text",`+
+				`"text":%q}]}],"tools":[{"type":"function","name":"shell","parameters":%s}]}`, stream, prompt, schema)
 }
 
 var apis = []string{"messages", "chat", "responses", "gemini"}
@@ -171,15 +174,18 @@ func TestChoose(t *testing.T) {
 		{"codex", "shell: ls", `exec_command {"cmd":"ls"}`},
 		{"codex", "read: a b", `exec_command {"cmd":"cat 'a b'"}`},
 		{"codex", "write: {path: a, content: \"x\\ny\\n\"}",
-			`exec_command {"cmd":"apply_patch <<'END_OF_PATCH'\n*** Begin Patch\n*** Add File: a\n+x\n+y\n*** End Patch\nEND_OF_PATCH\n"}`},
+			`exec_command {"cmd":"apply_patch <<'END_OF_PATCH'\n*** Begin Patch\n*** Add File: a\n+x\n+y\n*** End Patch` +
+				`\nEND_OF_PATCH\n"}`},
 		{"codex", "edit: {path: a, old: x, new: y}",
-			`exec_command {"cmd":"apply_patch <<'END_OF_PATCH'\n*** Begin Patch\n*** Update File: a\n@@\n-x\n+y\n*** End Patch\nEND_OF_PATCH\n"}`},
+			`exec_command {"cmd":"apply_patch <<'END_OF_PATCH'\n*** Begin Patch\n*** Update File: a\n@@\n-x\n+y` +
+				`\n*** End Patch\nEND_OF_PATCH\n"}`},
 		{"scripted", "shell: echo \"a\"", `exec text(await tools.exec_command({cmd: "echo \"a\""}));`},
 		{"scripted", "write: {path: a, content: x}",
 			`exec text(await tools.apply_patch("*** Begin Patch\n*** Add File: a\n+x\n*** End Patch\n"));`},
 		{"opencode", "shell: ls", `bash {"command":"ls","description":"Run a command","n":0}`},
 		{"opencode", "edit: {path: a, old: x, new: y}",
-			`bash {"command":"OLD='x' NEW='y' perl -0pi -e 's/\\Q$ENV{OLD}\\E/$ENV{NEW}/' 'a'","description":"Run a command","n":0}`},
+			`bash {"command":"OLD='x' NEW='y' perl -0pi -e 's/\\Q$ENV{OLD}\\E/$ENV{NEW}/' 'a'",` +
+				`"description":"Run a command","n":0}`},
 		{"gemini", "shell: ls", `run_shell_command {"command":"ls","is_background":false}`},
 		{"gemini", "edit: {path: a, old: x, new: y}",
 			`replace {"file_path":"a","instruction":"","new_string":"y","old_string":"x"}`},
@@ -357,7 +363,9 @@ func TestRefused(t *testing.T) {
 		{"a key of Gemini's", "/v1beta/models/m:generateContent", `{"contents":[{"parts":[{"text":"known"}]}]}`,
 			[]string{"Authorization", "", "X-Goog-Api-Key", "right"}, 200, `"A title"`},
 		{"an aside by a schema", "/v1beta/models/m:generateContent",
-			`{"contents":[{"parts":[{"text":"known"}]}],"generationConfig":{"responseJsonSchema":{"type":"OBJECT","properties":{"why":{"type":"STRING"},"which":{"enum":["fast","slow"]},"n":{"type":"INTEGER"},"more":{}},"required":["why","which","n"]}}}`,
+			`{"contents":[{"parts":[{"text":"known"}]}],"generationConfig":{"responseJsonSchema":{"type":"OBJECT",` +
+				`"properties":{"why":{"type":"STRING"},"which":{"enum":["fast","slow"]},"n":{"type":"INTEGER"},"more":{}},` +
+				`"required":["why","which","n"]}}}`,
 			right, 200, `{\"n\":0,\"which\":\"fast\",\"why\":\"\"}`},
 		{"unknown path of Gemini's", "/v1beta/files", "{}", []string{"Authorization", "", "X-Goog-Api-Key", "right"}, 404,
 			`"NOT_FOUND"`},
@@ -383,7 +391,9 @@ func TestAnswer(t *testing.T) {
 	for _, c := range []struct{ name, messages, tools, want string }{
 		{"a tool", `{"role":"user","content":"p"}`, tool, `"input":{"sum":3}`},
 		{"a tool that was called",
-			`{"role":"user","content":"p"},{"role":"assistant","content":[{"type":"tool_use","id":"1","name":"StructuredOutput","input":{}}]},{"role":"user","content":[{"type":"tool_result","tool_use_id":"1"}]}`, tool, `"text":"I have answered."`},
+			`{"role":"user","content":"p"},{"role":"assistant","content":[{"type":"tool_use","id":"1",` +
+				`"name":"StructuredOutput","input":{}}]},{"role":"user","content":[{"type":"tool_result",` +
+				`"tool_use_id":"1"}]}`, tool, `"text":"I have answered."`},
 		{"none", `{"role":"user","content":"p"}`, "", `"text":"{\"sum\":3}"`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -406,7 +416,8 @@ func FuzzServe(f *testing.F) {
 	}
 	f.Add("/v1/responses",
 		[]byte(
-			`{"input":[{"type":"additional_tools","tools":[{"type":"namespace","name":"functions","tools":[{"type":"custom","name":"exec"}]}]},{"role":"user","content":"x"}]}`))
+			`{"input":[{"type":"additional_tools","tools":[{"type":"namespace","name":"functions",`+
+				`"tools":[{"type":"custom","name":"exec"}]}]},{"role":"user","content":"x"}]}`))
 	script, err := Parse("fuzz",
 		[]byte("prompts: [{loop: true, turns: [{think: t, say: s, do: [{shell: ls}, {edit: {path: a, old: b, new: c}}]}]}]"))
 	if err != nil {

@@ -1,7 +1,8 @@
-package cli
+package main
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"io"
 	"net/http"
@@ -10,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/cove-sandbox/cove/internal/modeltest"
+	"github.com/cove-sandbox/cove/test/modeltest"
 )
 
 // TestModelServer: it says where it is, answers by the script, records what came in, and ends.
@@ -20,22 +21,16 @@ func TestModelServer(t *testing.T) {
 	if err := os.WriteFile(script, []byte("prompts: [{turns: [{say: It works.}]}]"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	stdout, out, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	stdout, out := io.Pipe()
 	defer stdout.Close()
-	stderr, err := os.Create(filepath.Join(dir, "stderr"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer stderr.Close()
+	var stderr bytes.Buffer
 	ctx, cancel := context.WithCancel(t.Context())
-	code := make(chan int)
+	ended := make(chan error)
 	go func() {
-		defer out.Close()
-		code <- Main(ctx, []string{"dev", "model-server", "--listen", "127.0.0.1:0", "--key", "right", "--script", script,
-			"--record", record}, Streams{Out: out, Err: stderr}, nil)
+		err := run(ctx, []string{"--listen", "127.0.0.1:0", "--key", "right", "--script", script, "--record", record}, out,
+			&stderr)
+		out.CloseWithError(err)
+		ended <- err
 	}()
 	address, err := bufio.NewReader(stdout).ReadString('\n')
 	if err != nil {
@@ -59,17 +54,38 @@ func TestModelServer(t *testing.T) {
 		}
 	}
 	cancel()
-	if got := <-code; got != 0 {
-		t.Errorf("it ended with %d", got)
+	if err := <-ended; err != nil {
+		t.Error(err)
 	}
 	lines, err := os.ReadFile(record)
 	if err != nil || strings.Count(string(lines), "\n") != 2 || !strings.Contains(string(lines), `"X-Api-Key":["right"]`) {
 		t.Errorf("%s %v", lines, err)
 	}
-	said, err := os.ReadFile(stderr.Name())
-	if err != nil || !strings.Contains(string(said), `POST /v1/messages 200, turn 1 of "does it?"`) ||
-		!strings.Contains(string(said), "POST /v1/messages 401") {
-		t.Errorf("%s %v", said, err)
+	said := stderr.String()
+	if !strings.Contains(said, `POST /v1/messages 200, turn 1 of "does it?"`) ||
+		!strings.Contains(said, "POST /v1/messages 401") {
+		t.Error(said)
+	}
+}
+
+// TestRefused: what it cannot serve with is said before it listens.
+func TestRefused(t *testing.T) {
+	bad := filepath.Join(t.TempDir(), "bad.yaml")
+	if err := os.WriteFile(bad, []byte("prompts: [{turns: [{}]}]"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for args, want := range map[string]string{
+		"--script " + bad:       `bad.yaml: the prompt "": turn 1: it says nothing and does nothing`,
+		"--script missing.yaml": "missing.yaml",
+		"--tls-cert cert.pem":   "--tls-cert and --tls-key",
+		"--listen nowhere":      "choose another address with --listen",
+		"nothing":               `"nothing" is no flag`,
+	} {
+		var stdout bytes.Buffer
+		err := run(t.Context(), strings.Fields(args), &stdout, io.Discard)
+		if err == nil || !strings.Contains(err.Error(), want) || stdout.Len() > 0 {
+			t.Errorf("%s: %q %v", args, stdout.String(), err)
+		}
 	}
 }
 

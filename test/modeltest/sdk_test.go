@@ -50,7 +50,10 @@ prompts:
   - when: busy
     turns:
       - say: never
-        fail: [{status: 529, message: too busy, retry_after: 1}, {status: 529, message: too busy}, {status: 529, message: too busy}]
+        fail:
+          - {status: 529, message: too busy, retry_after: 1}
+          - {status: 529, message: too busy}
+          - {status: 529, message: too busy}
   - when: broken
     turns:
       - say: It is a long answer, which does not come to its end.
