@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/guest"
@@ -382,7 +383,7 @@ func guestProgram(c *trial) {
 // hostInodes has programs start, files written and processes signalled beside an attacker who tries to change
 // everything that a process in the sandbox runs or has open. Some programs are scripts whose interpreter is "the
 // program that starts me", Cove's own.
-func hostInodes(c *trial) { c.hunted(c.fresh(boxOptions{}), "look") }
+func hostInodes(c *trial) { c.hunted(boxOptions{}, "look") }
 
 // keptInodes is hostInodes in a long-lived sandbox, where the attacker kills the keeper each time, to meet the next one
 // at its start.
@@ -390,17 +391,42 @@ func keptInodes(c *trial) {
 	if !c.suite.caps.Lasting || c.suite.ahead != nil {
 		c.lacking("no sandbox here is long-lived")
 	}
-	c.hunted(c.fresh(boxOptions{lasts: true}), "look")
-	c.hunted(c.fresh(boxOptions{lasts: true}), "kill")
+	c.hunted(boxOptions{lasts: true}, "look")
+	c.hunted(boxOptions{lasts: true}, "kill")
 }
 
-func (c *trial) hunted(b *box, how string) {
+// hunted makes sandboxes until an attacker in one has met a program of Cove's and said what came of it: keepers that
+// start while others end take the tasks that the attacker's own threads need.
+func (c *trial) hunted(o boxOptions, how string) {
 	c.Helper()
 	control := filepath.Join(c.TempDir(), "file")
 	must(c, os.WriteFile(control, nil, 0o600))
 	if r := c.suite.outside(c, "change_inode "+control); r.Count < 6 {
 		c.Fatalf("not tested: changes outside: %s", say(r))
 	}
+	for range 5 {
+		b := c.fresh(o)
+		result, met := c.hunt(b, how)
+		for line := range strings.Lines(result) {
+			if path, made, _ := strings.Cut(strings.TrimSpace(line), ": "); made != "" {
+				c.Errorf("HOLE: %s: %s", path, made)
+			}
+		}
+		if !b.alive() {
+			c.Error("HOLE: the guest has died")
+		}
+		if met && result != "" || c.Failed() {
+			return
+		}
+	}
+	c.Error("not tested: no attacker has met a program of Cove's and lived")
+}
+
+// huntPatience is how long an attacker may take to see what happens beside it.
+const huntPatience = 20 * time.Second
+
+func (c *trial) hunt(b *box, how string) (result string, met bool) {
+	c.Helper()
 	g := b.sandbox.Guest()
 	write := func(name string, mode uint32, text string) error {
 		ctx, cancel := c.fileAPI()
@@ -425,10 +451,7 @@ func (c *trial) hunted(b *box, how string) {
 		}
 	}
 	begin(b.probe, "hunt", "/work", how)
-	if !eventually(patience, func() bool { return there("hunting") }) {
-		c.Fatal("not tested: there is no attacker")
-	}
-	met := eventually(patience, func() bool {
+	met = eventually(huntPatience, func() bool {
 		begin("/work/self")
 		begin("/work/plain")
 		begin(b.probe, "true")
@@ -439,25 +462,15 @@ func (c *trial) hunted(b *box, how string) {
 		begin(b.probe, "true")
 		_ = write(fmt.Sprintf("file%d", i), 0o644, "text")
 	}
-	if !eventually(patience, func() bool { return write("stop", 0o644, "") == nil }) ||
-		!eventually(patience, func() bool { return there("result") }) {
-		c.Fatal("not tested: the attacker has no result")
-	}
-	ctx, cancel := c.fileAPI()
-	defer cancel()
-	result, err := g.ReadFile(ctx, "/work/result", 1<<20)
-	must(c, err)
-	if !met {
-		c.Errorf("not tested: the attacker has met no program of Cove's: %s", result)
-	}
-	for line := range strings.Lines(string(result)) {
-		if path, made, _ := strings.Cut(strings.TrimSpace(line), ": "); made != "" {
-			c.Errorf("HOLE: %s: %s", path, made)
-		}
-	}
-	if !b.alive() {
-		c.Error("HOLE: the guest has died")
-	}
+	eventually(huntPatience, func() bool { return write("stop", 0o644, "") == nil })
+	eventually(huntPatience, func() bool {
+		ctx, cancel := c.fileAPI()
+		defer cancel()
+		text, err := g.ReadFile(ctx, "/work/result", 1<<20)
+		result = string(text)
+		return err == nil && strings.HasSuffix(result, "\n")
+	})
+	return result, met
 }
 
 // startInDescriptor asks for a working directory and for a program that a

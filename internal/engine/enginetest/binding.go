@@ -13,6 +13,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/guest"
 	"github.com/cove-sandbox/cove/internal/hostpath"
+	"github.com/cove-sandbox/cove/internal/linux/relayed"
 )
 
 var bindingTests = []test{
@@ -281,7 +282,7 @@ func listener(t *testing.T, x *env) {
 		t.Fatalf("%d listeners, want 1", len(files))
 	}
 	defer files[0].Close()
-	ln, err := net.FileListener(files[0])
+	ln, err := relayed.Listener(files[0], "127.0.0.1:8080")
 	if err != nil {
 		t.Fatal(err)
 	}

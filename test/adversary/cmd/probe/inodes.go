@@ -85,9 +85,12 @@ func hunt(args []string) (report, error) {
 	if err != nil {
 		return report{}, err
 	}
-	if err := os.WriteFile(filepath.Join(dir, "hunting"), nil, 0o644); err != nil {
+	// A start whose keeper is killed may be made again, and two of these would end each other.
+	alone, err := os.OpenFile(filepath.Join(dir, "hunting"), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	if err != nil {
 		return report{}, err
 	}
+	alone.Close()
 	found := map[string]string{}
 	for !there(filepath.Join(dir, "stop")) {
 		processes, err := filepath.Glob("/proc/[0-9]*")
