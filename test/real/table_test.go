@@ -42,7 +42,7 @@ func table() map[string]*document {
 			{line: "curl", prints: `"output":"42\n"`},
 		}},
 		"docs/backup.md": {lines: []how{
-			{line: "mv ~/.local/share/cove", why: "moves the home of the machine's user; TestBackup of test/sandboxes has its own"},
+			{line: "mv ~/.local/share/cove", why: "moves a home; TestBackup of test/sandboxes has one of its own"},
 			{line: "cove restore cove.tar.zst", why: "needs that home away; TestBackup restores, and the line above does"},
 			{line: "cove stop box", before: "cove new --empty --name box --no-attach"},
 			{line: "cp -a --sparse=always", why: "TestStopWritesOut of test/sandboxes copies a home so"},
