@@ -172,7 +172,7 @@ for place in sys dev; do mount --rbind /$place root/$place; done
 for place in run tmp; do mount -t tmpfs -o mode=1777 tmpfs root/$place; done
 rm -rf root/var/lib/cove root/etc/default/cove
 mkdir root/var/lib/cove # of a file system whose owners can be mapped, as a machine's is
-mount -t tmpfs tmpfs root/var/lib/cove
+mount -t tmpfs -o mode=755 tmpfs root/var/lib/cove
 cp old.deb new.deb root/root/
 cd root
 pivot_root . mnt

@@ -80,7 +80,12 @@ func TestEndsAreToldApart(t *testing.T) {
 			if record.Status != c.status || record.ExitCode != -1 {
 				t.Errorf("recorded is %+v", record)
 			}
-			ps := l.must("cove", "exec", "lasts", "--", "ps", "-ef")
+			var ps string
+			l.eventually("the sandbox answers, by the next server", func() bool { // the one before may be about to end
+				out, err := l.run("cove", "exec", "lasts", "--", "ps", "-ef")
+				ps = out
+				return err == nil
+			})
 			if !strings.Contains(ps, "sleep 4001") || strings.Contains(ps, "sleep 4002") {
 				t.Errorf("in the sandbox runs %s", ps)
 			}
