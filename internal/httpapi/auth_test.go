@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -12,6 +13,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/cove-sandbox/cove"
@@ -257,7 +259,11 @@ func TestResetConnectionHasNoUser(t *testing.T) {
 	}
 	send := func(from *net.TCPAddr, code string) *net.TCPConn {
 		t.Helper()
-		c, err := net.DialTCP("tcp", from, ln.Addr().(*net.TCPAddr))
+		var c *net.TCPConn
+		await.That(t, "the port is free", func() bool {
+			c, err = net.DialTCP("tcp", from, ln.Addr().(*net.TCPAddr))
+			return !errors.Is(err, syscall.EADDRINUSE)
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
