@@ -81,7 +81,7 @@ func TestEndsAreToldApart(t *testing.T) {
 				t.Errorf("recorded is %+v", record)
 			}
 			var ps string
-			l.eventually("the sandbox answers, by the next server", func() bool { // the one before may be about to end
+			l.eventually("the next server answers", func() bool { // the one before may be about to end
 				out, err := l.run("cove", "exec", "lasts", "--", "ps", "-ef")
 				ps = out
 				return err == nil
