@@ -447,7 +447,8 @@ func TestDiskEdge(t *testing.T) {
 	t.Setenv("COVE_HISTORY_MIN_FREE_MB", "1") // the disk itself is smaller than what is usually left free
 	l := newLab(t, chosen)
 	home := filepath.Join(l.dir, "home")
-	if err := errors.Join(os.Mkdir(home, 0o700), syscall.Mount("none", home, "tmpfs", 0, "size=24m,mode=700")); err != nil {
+	err := errors.Join(os.Mkdir(home, 0o700), syscall.Mount("none", home, "tmpfs", 0, "size=24m,mode=700"))
+	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { syscall.Unmount(home, syscall.MNT_DETACH) })
