@@ -30,7 +30,7 @@ func TestReal(t *testing.T) {
 	}
 }
 
-// TestAwait: what is done counts, however late it is looked at.
+// TestAwait: a channel that is closed counts before a timer that has fired, and before the end of a context.
 func TestAwait(t *testing.T) {
 	gone, cancel := context.WithCancelCause(t.Context())
 	cause := errors.New("gone")

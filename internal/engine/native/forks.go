@@ -124,7 +124,7 @@ func (f *forks) server(ctx context.Context) (*forkserver.Client, error) {
 	}
 }
 
-// sealed opens the program of the fork server: no process of a sandbox can change it.
+// sealed opens the program of the fork server, which no process of a sandbox can change.
 func (f *forks) sealed(ctx context.Context) (*os.File, error) {
 	c, err := f.server(ctx)
 	if err != nil {

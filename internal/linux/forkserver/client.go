@@ -117,8 +117,8 @@ func (c *Client) read() {
 	close(c.done)
 }
 
-// Program opens the program that the fork server runs, for a process that runs it as well: a copy that no process can
-// change, with O_PATH. It outlives the fork server.
+// Program opens the program that the fork server runs, with O_PATH, for a process that runs it as well: through a mount
+// by which no process can change the file. It outlives the fork server.
 func (c *Client) Program() (*os.File, error) {
 	fd, err := unix.FcntlInt(c.program.Fd(), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
